@@ -10,16 +10,18 @@ RUNS ?= 20
 ROWS ?=
 SOAK ?=
 
-SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder
+SUITE := --numprocesses=4 --dist=loadfile --no-loadscope-reorder -m
+SHORT := "not packages and not long"
 QUICK := tests/test_*.py tests/config tests/ipc tests/logring tests/schedule tests/scheduler tests/startup
 
-.PHONY: help run test test-quick test-repeat test-packages test-pythons test-newest test-lowest lint format bench bench-peers bench-growth fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm image release clean-dist lock audit clean
+.PHONY: help run test test-long test-quick test-repeat test-packages test-pythons test-newest test-lowest lint format bench bench-peers bench-growth fuzz soak soak-services soak-days soak-chaos docs man bundle zipapp dist deb rpm image release clean-dist lock audit clean
 
 help:
 	@echo "make run     start the daemon on examples/ringward.toml"
 	@echo "make test-quick  run the tests that start no daemon, server or browser: about a minute"
-	@echo "make test    run all tests"
-	@echo "make test-repeat  run all tests RUNS=20 times, every second time beside busy loops, and list what failed"
+	@echo "make test    run the tests, with daemons, for some minutes"
+	@echo "make test-long   run the other tests: with PostgreSQL, most of the dashboard, kills, fresh daemons, generated clients"
+	@echo "make test-repeat  run the tests of make test RUNS=20 times, every second time beside busy loops, and list what failed"
 	@echo "make test-packages  build the distributions, and install them into fresh environments: some minutes"
 	@echo "make test-pythons  run test-quick with every CPython from 3.11 up that this host has or can get, in .venv-3.11 and so on"
 	@echo "make test-newest  run all tests with the newest versions of all dependencies, in .venv-newest"
@@ -52,13 +54,16 @@ run: $(VENV)/.run-installed
 	@exec $(BIN)/ringward up --config examples/ringward.toml
 
 test: $(VENV)/.dev-installed
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest $(SUITE)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest $(SUITE) $(SHORT)
+
+test-long: $(VENV)/.dev-installed
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest $(SUITE) long
 
 test-quick: $(VENV)/.dev-installed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --numprocesses=2 --quiet $(QUICK)
 
 test-repeat: $(VENV)/.dev-installed
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.repeat $(RUNS) $(SUITE)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.repeat $(RUNS) $(SUITE) $(SHORT)
 
 test-packages: $(VENV)/.dev-installed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m packages tests/packages
@@ -68,13 +73,13 @@ test-pythons: $(VENV)/.dev-installed
 
 test-newest:
 	@rm -f .venv-newest/.dev-installed
-	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager LOCKED= $(MAKE) test VENV=.venv-newest
+	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager LOCKED= $(MAKE) test test-long VENV=.venv-newest
 
 test-lowest:
 	@rm -f .venv-lowest/.dev-installed
 	@mkdir -p build
 	$(PYTHON) -m tests.lowest_versions > build/lowest-versions.txt
-	LOCKED= PIP_CONSTRAINT="$(CURDIR)/build/lowest-versions.txt" $(MAKE) test VENV=.venv-lowest
+	LOCKED= PIP_CONSTRAINT="$(CURDIR)/build/lowest-versions.txt" $(MAKE) test test-long VENV=.venv-lowest
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
@@ -125,7 +130,7 @@ bundle: $(VENV)/.dev-installed
 	@PYTHON=$(abspath $(BIN))/python sh deploy/bundle.sh
 
 zipapp: $(VENV)/.dev-installed
-	$(BIN)/python -I deploy/zipapp/build.py dist/ringward.pyz
+	$(BIN)/python -m deploy.zipapp.build dist/ringward.pyz
 
 dist: $(VENV)/.dev-installed
 	$(BIN)/python -m deploy.release.build dist

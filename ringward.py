@@ -18,7 +18,6 @@ PROCESSES = {
     "scheduler": "supervisor.scheduler.__main__",
     "watcher": "supervisor.helpers.watcher.__main__",
     "filewatcher": "supervisor.helpers.filewatcher.__main__",
-    "matcher": "supervisor.helpers.matcher.__main__",
     "janitor": "supervisor.helpers.janitor.__main__",
     "notifier": "supervisor.helpers.notifier.__main__",
     "exporter": "supervisor.helpers.exporter.__main__",

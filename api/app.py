@@ -13,7 +13,7 @@ from api import openapi
 from api.auth import permission
 from api.auth.auditor import Auditor, reason_of
 from api.auth.authentication import Authenticator, address_of
-from api.errors import ApiError, on_api_error, on_failure, on_http_error, shortage, unavailable
+from api.errors import ApiError, on_api_error, on_failure, on_http_error, shortage, unavailable, unreadable
 from api.host_info.host_facts import System
 from api.operation_table import OPERATIONS
 from api.operations import body
@@ -26,16 +26,16 @@ from api.resources.pages import Site
 from api.server.client_address import Exposure
 from api.server.memory_watch import MemoryWatch
 from api.server.thread_pool import Threads
-from api.streams.ring_follower import Hub
+from api.streams.ring_follower import Feeds
 from api.worker_context import Context
 from store.database import load_driver
 from store.errors import StoreError
 from supervisor.host.shortage import is_shortage
-from supervisor.ipc.control_client import ControlClient
-from supervisor.ipc.messages import DaemonSettings
+from supervisor.ipc.control_client import CommandEntry, ControlClient, NotSent
+from supervisor.ipc.messages import STARTING, DaemonSettings
 
 
-class Route:
+class PathRoute:
     """All operations of one path."""
 
     def __init__(self, application: "Application", operations: list[Operation]) -> None:
@@ -56,14 +56,19 @@ class Route:
     def _run(self, operation: Operation, req: falcon.Request, resp: falcon.Response, **path: str) -> None:
         call = Call(req, resp, path, {})
         call.on_done = functools.partial(self._record, operation, call, reason="")
+        if req.method in permission.UNSAFE:
+            call.new_entry = functools.partial(self._entry, operation, call, next(iter(operation.answers)))
         try:
             self._carry_out(operation, call)
         except ApiError as err:
-            self._record(operation, call, err.status, reason_of(err))
-            raise
+            # `NotSent`: the scheduler does not listen yet, so the request certainly had no effect.
+            starting = isinstance(err.__cause__, NotSent) and self._application.context.starting
+            refusal = unavailable(STARTING) if starting else err
+            self._record(operation, call, refusal.status, reason_of(refusal))
+            raise refusal from err.__cause__
         except StoreError as err:
             self._application.context.reads.log_unreadable(operation.id, err)
-            refusal = unavailable("The database cannot be read")
+            refusal = unavailable(STARTING) if self._application.context.starting else unreadable(err)
             self._record(operation, call, refusal.status, refusal.detail)
             raise refusal from err
         except Exception as err:
@@ -79,7 +84,7 @@ class Route:
         misnamed = parse_path(call.path)
         if not misnamed:
             call.target = " ".join(call.path.values())
-        permission.admit(self._application.context, operation, call)
+        permission.require(self._application.context, operation, call)
         call.query, errors = parse_query(operation.query, call.req.query_string)
         if (deprecated := operation.deprecation(call.req.query_string)) is not None:
             call.resp.set_header("Deprecation", deprecated.header)
@@ -118,13 +123,21 @@ class Route:
         if call.audited or call.identity is None or call.req.method not in permission.UNSAFE:
             return
         call.audited = True
-        self._application.context.auditor.record(
+        sent = call.sent_entry
+        if sent is None or not sent.stored:
+            entry = self._entry(operation, call, status, reason or call.result)
+            if sent is not None:
+                entry.key = sent.key  # the scheduler may have stored it without an answer
+            self._application.context.auditor.record(entry)
+
+    def _entry(self, operation: Operation, call: Call, status: int, reason: str | None = None) -> CommandEntry:
+        return self._application.context.auditor.entry(
             operation.id,
             who=call.by,
             address=address_of(call.req),
             status=status,
             target=call.target,
-            reason=reason or call.result,
+            reason=call.result if reason is None else reason,
         )
 
 
@@ -137,9 +150,10 @@ def open_context(boot: DaemonSettings, daemon_pid: int) -> Context:
     reads, pages, threads = DatabaseReads(boot.database, report), DatabaseReads(boot.database, report), Threads(1)
     auditor = Auditor(control, boot.audit_dir)
     auth = Authenticator(boot, reads, threads, control, auditor)
-    hub = Hub(boot, reads, auth.valid)
+    feeds = Feeds(boot, reads, auth.valid)
+    files, stopping, system = LogFileReads(), Event(), System()
     return Context(
-        boot, reads, pages, LogFileReads(), threads, control, auth, auditor, hub, Event(), daemon_pid, System(), openapi
+        boot, reads, pages, files, threads, control, auth, auditor, feeds, stopping, daemon_pid, system, openapi
     )
 
 
@@ -160,7 +174,7 @@ class Application:
         for operation in OPERATIONS:
             paths[operation.path].append(operation)
         for path, operations in paths.items():
-            self._app.add_route(path, Route(self, operations))
+            self._app.add_route(path, PathRoute(self, operations))
         site = Site()
         for path in (*site.paths, "/static/{digest}/{name:path}"):
             self._app.add_route(path, site)

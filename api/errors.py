@@ -19,6 +19,7 @@ import falcon
 import msgspec
 
 from api.schemas.records import ErrorDetail, Problem
+from store.errors import QueryTimeout, StoreError
 from store.runs.ids import new_ulid
 from supervisor.host.shortage import is_of_memory, is_shortage, reason_of
 
@@ -33,6 +34,7 @@ _TITLES = {
     422: "Unprocessable Content",
 }
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_PING = re.compile("(/api/pings/)[^/?]+")
 _RETRY_AFTER_S = 2
 _NAMED = 20
 _LONGEST_VALUE_BYTES = 1000
@@ -74,6 +76,12 @@ def _without_long_value(error: ErrorDetail) -> ErrorDetail:
 def unavailable(detail: str) -> ApiError:
     """Return a 503 for a request that had no effect and can be repeated."""
     return ApiError(503, detail, headers={"Retry-After": str(_RETRY_AFTER_S)})
+
+
+def unreadable(error: StoreError) -> ApiError:
+    """Return a 503 for a request whose read of the database failed."""
+    late = isinstance(error, QueryTimeout)
+    return unavailable("Reading the database took too long" if late else "The database cannot be read")
 
 
 def shortage(action: str, error: BaseException) -> ApiError:
@@ -130,10 +138,15 @@ def answer(req: falcon.Request, resp: falcon.Response, error: ApiError) -> Probl
     return document
 
 
+def shown_path(path: str) -> str:
+    """Return a path for logs, without the token of a job."""
+    return _PING.sub(r"\1...", path)
+
+
 def on_api_error(req: falcon.Request, resp: falcon.Response, error: ApiError, _params: dict[str, object]) -> None:
     """Handle `ApiError`, as Falcon's error handler."""
     document = answer(req, resp, error)
-    log.debug("%s: %s %s: %d %s", document.instance, req.method, req.path, error.status, error.detail)
+    log.debug("%s: %s %s: %d %s", document.instance, req.method, shown_path(req.path), error.status, error.detail)
 
 
 def on_http_error(
@@ -152,10 +165,10 @@ def on_http_error(
 def on_failure(req: falcon.Request, resp: falcon.Response, error: Exception, _params: dict[str, object]) -> None:
     """Handle all other exceptions: log everything, and reveal nothing. A shortage is not a bug and yields a 503."""
     if is_shortage(error):
-        answer(req, resp, shortage(f"{req.method} {req.path}", error))
+        answer(req, resp, shortage(f"{req.method} {shown_path(req.path)}", error))
         return
     document = answer(req, resp, ApiError(500, "Internal error; see the daemon's log."))
-    log.error("%s: %s %s failed", document.instance, req.method, req.path, exc_info=error)
+    log.error("%s: %s %s failed", document.instance, req.method, shown_path(req.path), exc_info=error)
 
 
 def write_error(sock: socket.socket, status: int, detail: str) -> None:

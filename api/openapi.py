@@ -15,7 +15,6 @@ import sys
 from collections.abc import Sequence
 from types import GenericAlias
 from typing import Any, get_args
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -23,7 +22,7 @@ from api.errors import MEDIA_TYPE, title
 from api.operation_table import OPERATIONS
 from api.operations.guard import DEADLINE, PROBES
 from api.operations.operation import Access, Content, Operation
-from api.operations.parameters import PATH_PARAMS, Deprecation, Param
+from api.operations.parameters import PATH_PARAMS, Deprecation, QueryParameter
 from api.schemas.records import Document, Problem
 from supervisor.version import VERSION
 
@@ -52,11 +51,6 @@ OF_REFUSALS: dict[int, tuple[str, ...]] = {
     503: ("Retry-After",),
 }
 """Names of headers by status."""
-
-
-def _header_components() -> dict[str, object]:
-    """Return ``components.headers`` of the document."""
-    return {name: {"schema": schema, "description": text} for name, (schema, text) in HEADERS.items()}
 
 
 def _header_references(names: tuple[str, ...]) -> dict[str, object]:
@@ -227,7 +221,7 @@ def _event(name: str, data: object, id_type: str) -> dict[str, object]:
         "title": f"Event {name}",
         "type": "object",
         "properties": {
-            "id": {"type": id_type, "description": "The event ID."},
+            "id": {"type": id_type, "description": "Position in the stream, for Last-Event-ID; not `seq` of the data."},
             "event": {"type": "string", "const": name},
             "data": _schema(data),
             "retry": {"type": "integer", "description": "The retry time in milliseconds."},
@@ -236,7 +230,7 @@ def _event(name: str, data: object, id_type: str) -> dict[str, object]:
     }
 
 
-def _query_param(param: Param) -> dict[str, object]:
+def _query_param(param: QueryParameter) -> dict[str, object]:
     described: dict[str, object] = {"name": param.name, "in": "query", "schema": param.schema}
     if param.schema.get("type") == "array":
         described |= {"style": "form", "explode": False}  # comma-separated
@@ -333,7 +327,9 @@ def document() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    used = str(paths)
     return {
+        "servers": [{"url": "/"}],
         "openapi": "3.1.0",
         "info": {
             "title": "Ringward",
@@ -344,7 +340,11 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _components()[1],
-            "headers": _header_components(),
+            "headers": {
+                name: {"schema": schema, "description": text}
+                for name, (schema, text) in HEADERS.items()
+                if f"#/components/headers/{name}'" in used
+            },
             "securitySchemes": {
                 "password": {"type": "http", "scheme": "basic", "description": "Any user name, with the password."},
                 "token": {
@@ -364,6 +364,9 @@ def document() -> dict[str, Any]:
     }
 
 
+_WITHOUT_URL = b'{"servers":[{"url":"/"}],'
+
+
 @functools.cache
 def document_bytes() -> bytes:
     """Return the document as JSON."""
@@ -371,10 +374,8 @@ def document_bytes() -> bytes:
 
 
 def served_bytes(base: str) -> bytes:
-    """Return the document as JSON. If the API is not at the host's root, the document contains the base URL."""
-    if not urlsplit(base).path.strip("/"):
-        return document_bytes()
-    return b'{"servers":[{"url":%b}],%b' % (msgspec.json.encode(base), document_bytes()[1:])
+    """Return the document as JSON, with the URL at which the client reached the API."""
+    return b'{"servers":[{"url":%b}],%b' % (msgspec.json.encode(base), document_bytes().removeprefix(_WITHOUT_URL))
 
 
 def schema_bytes(name: str) -> bytes | None:

@@ -3,8 +3,10 @@
 from api.operations.operation import Operation
 from api.resources import (
     access,
+    audit,
     daemon,
     events,
+    flows,
     hooks,
     meta,
     notifications,
@@ -12,17 +14,20 @@ from api.resources import (
     public_status,
     tasks,
     units,
+    upcoming,
 )
 from api.resources.runs import bulk, log_streams, logs, run_ending, runs, search, trigger
 
 _MODULES = (
     tasks,
     units,
+    upcoming,
     trigger,
     hooks,
     bulk,
     runs,
     run_ending,
+    flows,
     logs,
     log_streams,
     search,
@@ -31,6 +36,7 @@ _MODULES = (
     prometheus,
     daemon,
     access,
+    audit,
     public_status,
     meta,
 )

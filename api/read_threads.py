@@ -19,9 +19,8 @@ from api.server.fair_semaphore import FairSemaphore
 from api.server.log_format import MessageLimit
 from api.server.thread_pool import Threads
 from store.database import Database, open_reader
-from store.errors import DatabaseDamaged, DatabaseNotOpened, NotReady, QueryTimeout, ServerUnreachable, StoreError
+from store.errors import DatabaseDamaged, DatabaseNotOpened, NotReady, QueryTimeout, ServerSlow, StoreError
 from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
-from supervisor.ipc.match_process import MatchProcess
 
 log = logging.getLogger("gunicorn.error")
 P = ParamSpec("P")
@@ -95,20 +94,22 @@ class DatabaseReads:
             self._patient = True
             return result
 
+        try:
+            return self._in_time(lambda: self._try(run))
+        except ServerSlow:  # its limit is one of time, not of work; it may only have been busy
+            return self._in_time(lambda: self._try(run))
+        except NotReady:  # the read returned, so the disk works
+            return self._in_time(lambda: self._run(run))
+
+    def _in_time(self, read: Callable[[], T]) -> T:
         limit_s = _HUNG_S if self._hung else _READ_S
         late = QueryTimeout(f"(no answer for {limit_s} s: its disk hangs or is overloaded)")
         try:
             with gevent.Timeout(limit_s, late):
-                return self._try(run)
+                return read()
         except QueryTimeout as err:
             self._hung = self._hung or err is late
             raise
-        except ServerUnreachable:  # the database server is down, which the scheduler notices itself
-            raise
-        except NotReady:  # the read returned, so the disk works
-            late = QueryTimeout(f"(no answer for {_READ_S} s: its disk hangs or is overloaded)")
-        with gevent.Timeout(_READ_S, late):
-            return self._run(run)
 
     def log_unreadable(self, subject: str, error: StoreError) -> None:
         """Log that `subject` could not be read, at most once a minute.
@@ -119,7 +120,10 @@ class DatabaseReads:
         if suppressed is None:
             return
         before = f" (and {suppressed} earlier ones, not logged)" if suppressed else ""
-        log.error("%s: cannot read the database%s: %s", subject, before, error)
+        problem = (
+            "reading the database took too long" if isinstance(error, QueryTimeout) else "cannot read the database"
+        )
+        log.error("%s: %s%s: %s", subject, problem, before, error)
 
     def _run(self, run: Callable[[], T]) -> T:
         """Call `run`, and retry for up to `_COMING_S` until the scheduler has opened the database."""
@@ -140,7 +144,7 @@ class DatabaseReads:
             return self._threads(run)
         except OSError as err:
             raise StoreError(f"({err.strerror})") from err
-        except (ServerUnreachable, DatabaseNotOpened):  # the scheduler notices these itself
+        except DatabaseNotOpened:  # the scheduler notices this itself
             raise
         except DatabaseDamaged as err:
             self._on_damage(err)
@@ -171,15 +175,10 @@ class LogFileReads(Threads):
 
 
 class LogSearches(Threads):
-    """Searches of log files, which take turns in a separate thread.
-
-    Attributes:
-        process: the matching process of this thread, for patterns without google-re2.
-    """
+    """Searches of log files, which take turns in a separate thread."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.process = MatchProcess()
         self._turns = FairSemaphore(_SEARCHES)
 
     @contextlib.contextmanager

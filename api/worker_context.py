@@ -1,6 +1,7 @@
 """The objects that all operations of one worker share: settings, database, control client and streams."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +14,13 @@ from gevent.lock import BoundedSemaphore
 from api.auth.auditor import Auditor
 from api.auth.authentication import Authenticator, execute_command
 from api.host_info.host_facts import System
-from api.host_info.sample_events import Samples
+from api.host_info.sample_events import NewestSample
 from api.read_threads import DatabaseReads, LogFileReads, LogSearches
 from api.schemas.task_list import TaskList
 from api.server.thread_pool import Threads
 from api.streams.raw_log import Layouts
-from api.streams.ring_follower import Hub
-from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
+from api.streams.ring_follower import Feeds
+from supervisor.ipc.control_client import CommandEntry, ControlClient, RequestRefused, Unavailable
 from supervisor.ipc.messages import DaemonSettings
 
 _ASK_S = 1.0
@@ -59,9 +60,13 @@ class SchedulerProbe:
             with self._asking:
                 if self._clock() >= self._until_s:
                     self._info = self.ask(context, "info")
-                    ready = self._info is not None and self._info.get("storing", True)
-                    self._until_s = self._clock() + (_KEEP_S if ready else _KEEP_UNREADY_S)
+                    self._until_s = self._clock() + (_KEEP_S if is_ready(self._info) else _KEEP_UNREADY_S)
         return self._info
+
+
+def is_ready(info: dict[str, Any] | None) -> bool:
+    """Return whether a scheduler with this report accepts commands and stores them."""
+    return info is not None and info.get("storing", True) and info.get("ready", True)
 
 
 class OpenApiDocuments(Protocol):
@@ -88,7 +93,7 @@ class Context:
     control: ControlClient
     auth: Authenticator
     auditor: Auditor
-    hub: Hub
+    feeds: Feeds
     stopping: Event
     """Set when the worker stops: streams end, and waits return."""
     daemon_pid: int
@@ -100,13 +105,18 @@ class Context:
     tasks: TaskList = field(default_factory=TaskList)
     lag_s: float = 0.0
     """Latest measured delay of the worker's event loop."""
-    samples: Samples = field(init=False)
+    samples: NewestSample = field(init=False)
     layouts: Layouts = field(init=False)
 
     def __post_init__(self) -> None:
         """Create the objects that need the database or the threads for files."""
-        self.samples = Samples(self.reads)
+        self.samples = NewestSample(self.reads)
         self.layouts = Layouts(self.files)
+
+    @property
+    def starting(self) -> bool:
+        """Whether the daemon is starting, and no problem of the database keeps it from that."""
+        return os.path.exists(self.boot.starting) and not os.path.exists(self.boot.database_problem)
 
     def start(self) -> None:
         """Start the database threads now: a worker without memory for them must fail before it serves.
@@ -117,23 +127,23 @@ class Context:
         self.reads.start()
         self.pages.start()
 
-    def command(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Let the scheduler carry out an operation; return its result.
+    def command(self, operation: str, entry: CommandEntry | None = None, /, **arguments: Any) -> dict[str, Any]:
+        """Let the scheduler carry out an operation, and store `entry` with its effect; return its result.
 
         Raises:
-            ApiError: the scheduler's refusal with its status; 503 if it is down and did nothing.
+            ApiError: the scheduler's refusal with its status; 503 if it does not answer.
         """
-        return execute_command(lambda: self.control.call(operation, **arguments))
+        return execute_command(lambda: self.control.call(operation, entry, **arguments))
 
-    def patient_command(self, operation: str, **arguments: Any) -> dict[str, Any]:
+    def patient_command(self, operation: str, entry: CommandEntry | None = None, /, **arguments: Any) -> dict[str, Any]:
         """Let the scheduler carry out an operation that may take minutes and can be repeated safely.
 
         Raises:
             ApiError: as for :meth:`command`.
         """
-        return execute_command(lambda: self.control.call_patiently(operation, **arguments))
+        return execute_command(lambda: self.control.call_patiently(operation, entry, **arguments))
 
     def stop(self) -> None:
         """Stop the worker's streams and waits."""
         self.stopping.set()
-        self.hub.wake()
+        self.feeds.wake()

@@ -30,23 +30,25 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     "$python" -m venv "$venv"
 fi
 
-echo "Installing Ringward and what it needs into $venv (a minute at most) ..."
 pip() {
-    "$venv/bin/python" -m pip install --disable-pip-version-check "$@" ||
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$@" ||
         fail "the installation failed; the lines above say why"
 }
 src=${what%%\[*}
 if [ -n "${LOCKED=yes}" ]; then
     locks=$src/deploy/locked run=$src/deploy/locked/run.txt
     if "$venv/bin/python" -c 'import sys, sysconfig; sys.exit("musl" not in (sysconfig.get_config_var("SOABI") or ""))'; then
-        echo "google-re2 has no wheel for musl: other processes match regular expressions, and some patterns are rejected"
+        echo "google-re2 has no wheel for musl, so it is left out: regular expressions are errors (docs/deployment.rst)"
         run=$venv/run.txt
         sed '/^google-re2==/,/[^\\]$/d' "$locks/run.txt" > "$run"
     fi
+    echo "Installing the packages that Ringward needs (a minute at most) ..."
     pip --require-hashes --requirement "$locks/build.txt" --requirement "$run"
+    echo "Installing Ringward ..."
     pip --no-build-isolation --no-deps --editable "$src"
 fi
 if [ -z "$LOCKED" ] || [ "$what" != "$src" ]; then
+    echo "Installing $what ..."
     pip --editable "$what"
 fi
 # A user without write permission here would compile everything at each start.

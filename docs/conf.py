@@ -4,6 +4,7 @@ import json
 import posixpath
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from docutils import nodes
@@ -12,12 +13,15 @@ from sphinx.util import logging
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from supervisor.version import VERSION
+from deploy.release.build import epoch
+from deploy.version import version as exact_version
 
 project = "Ringward"
 author = "The Ringward authors"
-version = release = VERSION
-html_title = f"Ringward {VERSION}"
+version = release = exact_version()
+html_title = f"Ringward {version}"
+# The date of the man pages.
+today = f"{datetime.fromtimestamp(epoch(), UTC):%Y-%m-%d}"
 html_theme = "furo"
 html_copy_source = False
 html_show_copyright = False

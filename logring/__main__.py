@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from logring.errors import ForeignFile, LogError
+from logring.follower import follow
 from logring.layout import CONTINUED, FRAMES, KIND_RING, MAGIC, NO_NEWLINE, STATIC_SIZE, STREAM_NAMES, Static
-from logring.reader import LogReader, follow
+from logring.reader import LogReader
 
 _FLAG_NAMES = ((CONTINUED, "continued"), (NO_NEWLINE, "no_newline"), (FRAMES, "frames"))
 

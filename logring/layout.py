@@ -86,7 +86,9 @@ block is still less than b + N, the copy is block b. (Memory order: x86 makes st
 machines, microseconds of interpreter separate text and publication, and each load depends on the previous one's value.)
 """
 
+import dataclasses
 import struct
+from operator import attrgetter
 from typing import NamedTuple
 from zlib import crc32
 
@@ -264,47 +266,27 @@ class Static(NamedTuple):
         )
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BlockHeader:
     """Header of a block: which lines it holds, where its text ends, its last entry."""
 
-    __slots__ = (
-        "base_ms",
-        "checksum",
-        "codec",
-        "entries",
-        "extent",
-        "first_line",
-        "flags",
-        "last_delta",
-        "last_flags",
-        "last_frames",
-        "last_stream",
-        "lines",
-        "number",
-        "seq",
-        "stored",
-        "text_end",
-    )
-
-    def __init__(self, seq: int, fields: tuple[int, ...]) -> None:
-        self.seq = seq
-        (
-            self.number,
-            self.first_line,
-            self.lines,
-            self.text_end,
-            self.entries,
-            self.last_frames,
-            self.extent,
-            self.base_ms,
-            self.last_delta,
-            self.last_stream,
-            self.last_flags,
-            self.codec,
-            self.flags,
-            self.checksum,
-            self.stored,
-        ) = fields
+    seq: int
+    # The fields of HEADER_BODY, in its order.
+    number: int
+    first_line: int
+    lines: int
+    text_end: int
+    entries: int
+    last_frames: int
+    extent: int
+    base_ms: int
+    last_delta: int
+    last_stream: int
+    last_flags: int
+    codec: int
+    flags: int
+    checksum: int
+    stored: int
 
     @property
     def end_line(self) -> int:
@@ -318,23 +300,7 @@ class BlockHeader:
 
     def body(self) -> bytes:
         """Return the 56 bytes after sequence number and crc."""
-        return HEADER_BODY.pack(
-            self.number,
-            self.first_line,
-            self.lines,
-            self.text_end,
-            self.entries,
-            self.last_frames,
-            self.extent,
-            self.base_ms,
-            self.last_delta,
-            self.last_stream,
-            self.last_flags,
-            self.codec,
-            self.flags,
-            self.checksum,
-            self.stored,
-        )
+        return HEADER_BODY.pack(*_body_of(self))
 
     def pack(self) -> bytes:
         """Return the header encoded in 64 bytes, with its crc."""
@@ -348,7 +314,7 @@ class BlockHeader:
         seq, crc = PREFIX.unpack_from(data, offset)
         if crc32(data[offset + 8 : offset + HEADER_SIZE], seq) != crc:
             return None
-        header = cls(seq, HEADER_BODY.unpack_from(data, offset + 8))
+        header = cls(seq, *HEADER_BODY.unpack_from(data, offset + 8))
         return header if header.is_sensible() else None
 
     def is_sensible(self) -> bool:
@@ -359,6 +325,9 @@ class BlockHeader:
             and self.first_line + self.lines <= _MAX_COUNT
             and _EARLIEST_MS <= self.base_ms <= _LATEST_MS - 2**32
         )
+
+
+_body_of = attrgetter(*(field.name for field in dataclasses.fields(BlockHeader) if field.name != "seq"))
 
 
 def pack_header(seq: int, body: bytes) -> bytes:
@@ -447,7 +416,7 @@ class Publication:
         seq = fields[0]
         if crc32(page[offset + 8 : offset + PUBLICATION_SIZE], seq) != fields[1]:
             return None
-        state, header = State(fields[2:12]), BlockHeader(seq, fields[14:])
+        state, header = State(fields[2:12]), BlockHeader(seq, *fields[14:])
         return cls(seq, state, header) if header.is_sensible() and state.agrees(header) else None
 
     def check(self, static: Static, path: str) -> None:

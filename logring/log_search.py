@@ -4,16 +4,17 @@ A block's text is searched as a whole and split into lines only around hits. So 
 RE2, whatever the number of lines.
 
 Regular expressions have RE2 syntax. RE2 takes time linear in the text, and bounded memory, so no pattern can hang the
-searching process. Text and pattern are UTF-8: ``.`` is one character, and case is ignored beyond ASCII too. A byte that
-is not valid UTF-8 does no harm: only ``\C`` (any byte) matches it. (RE2's Latin-1 mode would match every byte, and
+searching process. Text and pattern are UTF-8: ``.`` is one character, and case is ignored beyond ASCII too.
+
+A pattern is applied to one line as it is displayed, by :func:`displayed`: colours and other terminal escape sequences
+do not hide what people see as plain text, and a byte that is not valid UTF-8 is a character, too. Only a pattern that
+itself has an escape character, or ``\C`` (any byte), is applied to the bytes of the line. (RE2's Latin-1 mode would
 treat an umlaut as two characters.)
 
-A pattern is applied to one line, without its newline: ``^`` and ``\A`` are its start, ``$`` and ``\z`` its end, and
-nothing matches across lines. A carriage return before the newline belongs to the line end: no pattern sees it, but it
-stays in the text of the hit. A line over 16 KiB is searched part by part, as it is stored, so a match that spans two
-parts is not found. Unfinished lines are not searched.
-
-Without google-re2, a `Matcher` searches with Python's ``re`` in a process of its own, as `logring.regex` explains.
+Each line is searched without its newline: ``^`` and ``\A`` are its start, ``$`` and ``\z`` its end, and nothing matches
+across lines. A carriage return before the newline belongs to the line end: no pattern sees it, but it stays in the text
+of the hit. A line over 16 KiB is searched part by part, as it is stored, so a match that spans two parts is not found.
+Unfinished lines are not searched.
 
 ``bytes.find`` is several times as fast as RE2. So the search first looks for the literal texts that every match of a
 pattern contains, and runs RE2 only in blocks that have them.
@@ -22,17 +23,19 @@ pattern contains, and runs RE2 only in blocks that have them.
 import math
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from logring.block import Block, Entry
-from logring.common_syntax import BadPattern, literal, translated
 from logring.errors import Corrupt, LogError
 from logring.layout import BLOCK_SIZE, ENTRY_SIZE, NO_NEWLINE
 from logring.reader import LogReader
-from logring.regex import Matcher, MatchFailed, compile_re2, re2_module
+from logring.regex import BadPattern, Re2Missing, compile_re2, in_any_case
 
-__all__ = ["BadPattern", "Hit", "Pattern", "SearchResult", "search"]
+__all__ = ["BadPattern", "Hit", "Pattern", "SearchResult", "displayed", "search"]
 
 _MEMORY_BYTES = 8 << 20
 """Memory limit of a compiled pattern, including its cache of states, which RE2 clears when it is full."""
@@ -49,6 +52,16 @@ _EVER = 2**63
 _STREAM_AT, _FLAGS_AT = 12, 13  # in an entry
 _FINISHED = bytes(flags for flags in range(256) if not flags & NO_NEWLINE)
 _TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\(\?[a-zA-Z]*-[a-zA-Z]*m", re.DOTALL)
+_SEQUENCE = re.compile(
+    rb"\x1b(?:\[[0-?]*+[ -/]*+(?:[@-~]|$)"  # CSI, such as colours and "erase to the end of the line"
+    rb"|[\]PX^_][^\x07\x1b\n]*+(?:\x07|\x1b\\|$)"  # OSC, such as titles and links; DCS, SOS, PM, APC
+    rb"|[ -/]*+[0-~]?)",  # others, such as "switch the character set"
+    re.MULTILINE,
+)
+"""A terminal escape sequence. The dashboard removes the same ones (``escapes.js``), and their rare 8-bit forms."""
+_BOM = re.compile(rb"^\xef\xbb\xbf", re.MULTILINE)
+_OF_BYTES = re.compile(r"\x1b|(?<!\\)(?:\\\\)*\\(?:C|033|33(?![0-7])|x1[bB]|x\{0*1[bB]\})")
+"""An escape character, or the escape sequence of one, or of any byte."""
 _LINE_ANCHORS = {r"\A": "^", r"\z": "$"}
 
 
@@ -59,15 +72,13 @@ class Pattern:
         text: a plain text, or with `regex` a regular expression in RE2 syntax.
         regex: whether `text` is a regular expression.
         ignore_case: whether upper and lower case are equal.
-        matcher: finds matches without google-re2; None: the pattern is only checked, or `is_local`.
+        raw: whether lines match by their bytes, not as they are displayed.
 
     Raises:
         BadPattern: the pattern is invalid, too large, or cannot match any line.
     """
 
-    def __init__(
-        self, text: str, *, regex: bool = False, ignore_case: bool = False, matcher: Matcher | None = None
-    ) -> None:
+    def __init__(self, text: str, *, regex: bool = False, ignore_case: bool = False, raw: bool = False) -> None:
         try:
             plain = text.encode()
         except UnicodeEncodeError as err:
@@ -75,73 +86,62 @@ class Pattern:
         if b"\n" in plain:
             raise BadPattern("contains a newline, which no line does")
         self._plain = plain
+        self._raw = raw or (_OF_BYTES.search(text) is not None if regex else b"\x1b" in plain)
         self._regexp = None
         self._required = required(text) if regex and not ignore_case else ()
-        self._matcher = matcher
-        self._expression: str | None = None
-        """The pattern for the matcher."""
-        if re2_module() is None:
-            if regex:
-                # The error message then has the position in the pattern as typed.
-                translated(text, lines=True, ignore_case=ignore_case)
-                self._expression = translated(_line_anchors(text), lines=True, ignore_case=ignore_case)
-            elif ignore_case:
-                self._expression = literal(text, ignore_case=True)
-        elif regex:
+        if regex:
             # The error message then quotes the pattern as typed.
             _compile(text, ignore_case=ignore_case, memory_bytes=_PROGRAM_BYTES)
             self._regexp = _compile(f"(?m){_line_anchors(text)}", ignore_case=ignore_case)
         elif ignore_case:
-            self._regexp = _compile(text, ignore_case=True, literal=True)
+            try:
+                self._regexp = _compile(text, ignore_case=True, literal=True)
+            except Re2Missing:
+                self._regexp = in_any_case(text)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether this process finds matches by itself, without a matcher."""
-        return self._expression is None
+    def seen(self, text: bytes) -> bytes:
+        """Return lines as this pattern sees them, and as many; `text` itself if that is the same."""
+        return text if self._raw else displayed(text)
 
     def may_match(self, text: bytes, start: int, end: int) -> bool:
-        """Return whether a match in `text[begin:end]` is possible: a cheap test that may return True in vain."""
+        """Return whether a match in `text[start:end]` is possible: a cheap test that may return True in vain."""
         return present(self._required, text, start, end)
 
-    def find(self, text: bytes, pos: int, start: int, end: int) -> tuple[int, int] | None:
-        """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none.
-
-        Raises:
-            MatchFailed: the matcher took too long, or is missing.
-        """
-        if self._expression is not None:
-            if self._matcher is None:
-                raise MatchFailed("no process matches this pattern")
-            return self._matcher.find(self._expression, text, pos, start, end)
+    def find(self, text: bytes, start: int = 0, end: int | None = None) -> tuple[int, int] | None:
+        """Return start and end of the first match from `start` on, before `end`; None if there is none."""
         if self._regexp is None:
-            at = text.find(self._plain, pos, end)
+            at = text.find(self._plain, start, end)
             return None if at < 0 else (at, at + len(self._plain))
-        part = memoryview(text)[start:end]  # RE2 treats its end as the end of a line
-        match = self._regexp.search(part, pos - start)
-        return None if match is None else (match.start() + start, match.end() + start)
+        match = self._regexp.search(memoryview(text)[:end], start)  # RE2 treats its end as the end of a line
+        return (match.start(), match.end()) if match else None
 
     def spans(self, line: bytes) -> Iterator[tuple[int, int]]:
         """Yield start and end of each match in one line; empty matches are left out."""
         pos = 0
-        while pos <= len(line) and (span := self.find(line, pos, 0, len(line))):
+        while pos <= len(line) and (span := self.find(line, pos)):
             if span[1] > span[0]:
                 yield span
             pos = max(span[1], span[0] + 1)
 
 
-def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_bytes: int = _MEMORY_BYTES) -> Any:
-    re2 = re2_module()
-    assert re2 is not None  # noqa: S101 - without it, nothing is compiled
-    options = re2.Options()
-    options.case_sensitive = not ignore_case
-    options.literal = literal
-    options.max_mem = memory_bytes
-    options.never_capture = True
-    options.never_nl = True
+def displayed(text: bytes) -> bytes:
+    """Return lines without escape sequences and byte order marks, and with U+FFFD for bytes that are not valid UTF-8.
+
+    The result has as many lines; it is `text` itself if it is the same.
+    """
+    if b"\x1b" in text:
+        text = _SEQUENCE.sub(b"", text)
+    if text.isascii():
+        return text
     try:
-        return compile_re2(re2, text, options)
-    finally:
-        re2.purge()  # its cache would keep 128 patterns, each with its full memory
+        text.decode()
+    except UnicodeDecodeError:
+        text = text.decode(errors="replace").encode()
+    return _BOM.sub(b"", text) if b"\xef\xbb\xbf" in text else text
+
+
+def _compile(text: str, *, ignore_case: bool, literal: bool = False, memory_bytes: int = _MEMORY_BYTES) -> Any:
+    return compile_re2(text, memory_bytes, ignore_case=ignore_case, literal=literal, lines=True)
 
 
 def _line_anchors(text: str) -> str:
@@ -183,8 +183,6 @@ class SearchResult(NamedTuple):
     """Bytes of text that were searched or skipped."""
     damaged: int
     """Number of unreadable blocks, which were skipped."""
-    failure: str | None = None
-    """Why the search cannot continue: a match took too long, or is impossible."""
 
 
 class LineSelection(NamedTuple):
@@ -213,7 +211,7 @@ class LineSelection(NamedTuple):
 ALL = LineSelection()
 
 
-class Limits(NamedTuple):
+class SearchLimits(NamedTuple):
     """When a call of `search` stops."""
 
     hits: int
@@ -232,7 +230,7 @@ def search(
     pattern: Pattern,
     start: int = 0,
     *,
-    limits: Limits,
+    limits: SearchLimits,
     selection: LineSelection = ALL,
 ) -> SearchResult:
     """Search lines from number `start` on.
@@ -267,8 +265,6 @@ def search(
         try:
             finder = _InBlock(block, pattern, selection, start, pace)
             finder.add_hits(hits, limits.hits)
-        except MatchFailed as err:
-            return SearchResult(hits, following, exhausted=False, scanned=scanned, damaged=damaged, failure=str(err))
         except Corrupt:
             damaged += 1
             spent += BLOCK_SIZE
@@ -328,19 +324,13 @@ class _InBlock:
         self.passed = len(block.text) - self._start_offset
 
     def add_hits(self, hits: list[Hit], limit: int) -> None:
-        """Add the lines that match to `hits`, until it has `limit`.
-
-        Raises:
-            MatchFailed: the search cannot continue.
-        """
+        """Add the lines that match to `hits`, until it has `limit`."""
         if not self._block.header.lines or self._selection.rules_out(self._block):
             return
-        stretches = [*self._stretches()]
-        text = self._block.text
-        if b"\r\n" in text:  # replaced by two newlines, which keeps the offsets
-            text = b"".join(text[start:end].replace(b"\r\n", b"\n\n") for start, end in stretches)
-        for start, end in stretches:
-            if end > self._start_offset and not self._search(hits, text, start, end, limit):
+        for start, end in self._stretches():
+            if end <= self._start_offset:
+                continue
+            if not self._search(hits, _Stretch(self._pattern, self._block.text, start, end), limit):
                 break
 
     def _stretches(self) -> Iterator[tuple[int, int]]:
@@ -358,11 +348,10 @@ class _InBlock:
         if start < len(block.text):
             yield start, len(block.text)
 
-    def _search(self, hits: list[Hit], text: bytes, start: int, end: int, limit: int) -> bool:
-        """Search one part of `text`, which ends at the end of a line; return whether to continue with the next."""
-        stored, pattern = self._block.text, self._pattern
-        last = end - text.endswith(b"\n", start, end)  # no empty line follows the last newline
-        pos = max(start, self._start_offset)
+    def _search(self, hits: list[Hit], stretch: "_Stretch", limit: int) -> bool:
+        """Search one stretch, which ends at the end of a line; return whether to continue with the next."""
+        stored, pattern, text, last = self._block.text, self._pattern, stretch.seen, stretch.last
+        pos = stretch.to_seen(self._start_offset)
         if not pattern.may_match(text, pos, last):
             return True
         looked_at = pos
@@ -370,37 +359,34 @@ class _InBlock:
             if pos - looked_at >= self._pace.bytes:
                 looked_at = pos
                 if self._pace.is_over():
-                    self._entry_at(pos)
-                    self.next, self.passed = self._number(pos), pos - self._start_offset
+                    begin = stretch.to_stored(pos)
+                    self._entry_at(begin)
+                    self.next, self.passed = self._number(begin), begin - self._start_offset
                     return False
-            cut = text.find(b"\n", pos + self._pace.bytes, last)
-            span = pattern.find(text, pos, start, last if cut < 0 else cut)
+            cut = _line_end(text, pos + self._pace.bytes, last)
+            span = pattern.find(text, pos, cut)
             if span is None:
-                if cut < 0:
-                    return True
-                pos = stored.find(b"\n", cut) + 1
+                pos = cut + 1
                 continue
-            at = min(span[0], end - 1)
-            if at > start and stored[at - 1 : at + 1] == b"\r\n":  # the two newlines of a CRLF enclose no line
-                pos = at + 1
+            line_begin = text.rfind(b"\n", 0, span[0]) + 1
+            line_end = _line_end(text, span[0], last)
+            pos = line_end + 1
+            begin = stretch.to_stored(line_begin)
+            if line_begin and stored[begin - 1 : begin + 1] == b"\r\n":  # the two newlines of a CRLF enclose no line
                 continue
-            entry = self._entry_at(at)
+            entry = self._entry_at(begin)
             if not self._selection.takes(entry):
-                if entry.end >= end:
-                    return True
-                pos = max(entry.end, at + 1)
+                pos = max(stretch.to_seen(entry.end), pos)
                 continue
-            line_begin = text.rfind(b"\n", entry.start, at) + 1 or entry.start
-            line_end, stored_end = _line_end(text, at, entry.end), _line_end(stored, at, entry.end)
-            pos = stored_end + 1
             # \C can match a newline. In that case the line must match on its own.
-            if span[1] > line_end and pattern.find(text, line_begin, line_begin, line_end) is None:
+            if span[1] > line_end and pattern.find(text[line_begin:line_end]) is None:
                 continue
-            number = self._number(line_begin)
-            hits.append(Hit(number, entry.ts, entry.stream, stored[line_begin:stored_end]))
+            number = self._number(begin)
+            stored_end = _line_end(stored, begin, entry.end)
+            hits.append(Hit(number, entry.ts, entry.stream, stored[begin:stored_end]))
             if len(hits) >= limit:
                 self.next = number + 1
-                self.passed = min(pos, len(text)) - self._start_offset
+                self.passed = min(stored_end + 1, len(stored)) - self._start_offset
                 return False
         return True
 
@@ -421,6 +407,49 @@ class _InBlock:
         if number < self._start or self._mark_line >= self._entry.upto:
             raise Corrupt(f"{self._block.where}: the entries are damaged")
         return number
+
+
+class _Stretch:
+    """A part of a block's text that is searched separately.
+
+    Attributes:
+        seen: the part as the pattern sees it, with as many lines.
+        last: the end of the last line in `seen`; a newline at the end of the part is not included.
+    """
+
+    def __init__(self, pattern: Pattern, text: bytes, start: int, end: int) -> None:
+        self._start = start
+        self._stored = text[start:end]
+        if b"\r" in self._stored:  # a hundred times as fast as a search for two bytes
+            self._stored = self._stored.replace(b"\r\n", b"\n\n")  # keeps the offsets
+        self.seen = pattern.seen(self._stored)
+        self.last = len(self.seen) - self._stored.endswith(b"\n")
+
+    def to_seen(self, offset: int) -> int:
+        """Return where a line begins in `seen` that begins at this offset in the block, or where the part begins."""
+        offset = min(offset - self._start, len(self._stored))
+        if offset <= 0 or self.seen is self._stored:
+            return max(offset, 0)
+        return self._seen_begins[bisect_left(self._stored_begins, offset)]
+
+    def to_stored(self, begin: int) -> int:
+        """Return the offset in the block where a line begins that begins at this offset in `seen`."""
+        if self.seen is not self._stored:
+            begin = self._stored_begins[bisect_left(self._seen_begins, begin)]
+        return self._start + begin
+
+    @cached_property
+    def _seen_begins(self) -> list[int]:
+        return _line_begins(self.seen)
+
+    @cached_property
+    def _stored_begins(self) -> list[int]:
+        return _line_begins(self._stored)
+
+
+def _line_begins(text: bytes) -> list[int]:
+    """Return where the lines begin, and an offset behind the text."""
+    return [0, *accumulate(len(line) + 1 for line in text.split(b"\n"))]
 
 
 def _line_end(text: bytes, at: int, end: int) -> int:

@@ -6,6 +6,9 @@ held back while it could become a longer one.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+
+from logring.state_json import tagged
 
 MIN_SECRET = 6
 """Shorter secrets would match unrelated text by chance."""
@@ -13,6 +16,17 @@ MAX_SECRET = 8192
 MASK = b"***"
 
 _Span = tuple[int, int]
+
+
+@tagged("Mask", "_begun=begun _held=held _secrets=secrets count")
+@dataclass(frozen=True)
+class MaskState:
+    """A mask in a handover."""
+
+    secrets: list[bytes]
+    held: bytes
+    begun: int
+    count: int
 
 
 class Mask:
@@ -41,6 +55,17 @@ class Mask:
         self._held = b""
         self._begun = 0  # length of the prefix of the held output whose mask was already returned
         self.count = 0
+
+    def state(self) -> MaskState:
+        """Return the state for another program."""
+        return MaskState(self._secrets, self._held, self._begun, self.count)
+
+    @classmethod
+    def from_state(cls, state: MaskState) -> "Mask":
+        """Return the mask with this state."""
+        self = cls(state.secrets)
+        self._held, self._begun, self.count = state.held, state.begun, state.count
+        return self
 
     def feed(self, data: bytes) -> bytes:
         """Return the output that may be shown now."""

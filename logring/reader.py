@@ -6,7 +6,6 @@ for ring, file, ring and file, in this order, finds the log if it exists. A read
 still has its last blocks, so it sees no gap.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
@@ -21,10 +20,9 @@ from logring.redraw.history_format import read_frames
 from logring.ring.live_region import read_region
 from logring.ring.ring import RingView, read_pending
 
-POLL_S = 0.25
 _ATTEMPTS = 100
 
-__all__ = ["POLL_S", "Batch", "Extent", "Head", "Line", "LogReader", "Page", "Region", "UnfinishedLine", "follow"]
+__all__ = ["Batch", "Extent", "Head", "Line", "LiveRegion", "LogReader", "Page", "UnfinishedLine"]
 
 
 class Head(NamedTuple):
@@ -53,6 +51,8 @@ class Page(NamedTuple, Generic[Lines]):
     """The line to continue with."""
     skipped: int
     """Number of requested lines before the first returned one (or before `next`) that are gone."""
+    damage: str = ""
+    """Why the skipped lines are unreadable, if they are damaged."""
 
 
 class UnfinishedLine(NamedTuple):
@@ -65,7 +65,7 @@ class UnfinishedLine(NamedTuple):
     """When its last bytes arrived, ms since the epoch."""
 
 
-class Region(NamedTuple):
+class LiveRegion(NamedTuple):
     """The rows that one stream currently draws."""
 
     stream: int
@@ -201,6 +201,14 @@ class LogReader:
         """Return bytes that change when the ring has something new; empty without a ring. Very cheap."""
         return self._ring.mark() if self._ring is not None else b""
 
+    def last_output(self) -> int | None:
+        """Return the time of the last output, in ms since the epoch; None if there is none."""
+        lines = self.head().lines
+        times = [line.ts for line in self.pending()]
+        if lines:
+            times += [line.ts for line in self.read(lines - 1, 1).lines]
+        return max(times, default=None)
+
     def pending(self) -> list[UnfinishedLine]:
         """Return the unfinished lines, as last mirrored."""
         publication = self._refresh()
@@ -219,7 +227,7 @@ class LogReader:
                 break
         return unfinished
 
-    def region(self) -> list[Region]:
+    def region(self) -> list[LiveRegion]:
         """Return the rows that the streams draw, as last mirrored; empty if no stream draws or the log is sealed.
 
         It is also empty if there is not enough shared memory; `pending` then has the rows, if it has room.
@@ -231,7 +239,7 @@ class LogReader:
             entries, torn = read_region(self._ring.mm)
             if not torn:
                 break
-        return [Region(*entry) for entry in entries]
+        return [LiveRegion(*entry) for entry in entries]
 
     def history(self, n: int) -> list[list[bytes]] | None:
         """Return the frames of line `n`, oldest first, each as its rows; None if the line does not exist (any more).
@@ -511,45 +519,3 @@ class LogReader:
             if block is not None and block.header.end_line > line + 1:
                 return min(max(block.header.first_line, line + 1), publication.state.lines)
         return publication.state.lines
-
-
-def _sleep() -> None:
-    time.sleep(POLL_S)
-
-
-def follow(
-    reader: LogReader, position: int, wait: Callable[[], object] = _sleep, *, limit: int = 1000
-) -> Iterator[Page[Line]]:
-    """Yield pages from line `position` on, until the log is sealed and has been read to its end.
-
-    Missing and damaged lines count in `skipped` of the next page, which may have no lines.
-
-    Args:
-        reader: reader of the log, which may not exist yet.
-        position: the first line to yield.
-        wait: returns when there may be new lines. A caller with a doorbell waits for at most POLL_S, so a lost ring
-            costs no more than one poll interval.
-        limit: maximum number of lines in a page.
-
-    Raises:
-        LogError: the log cannot be read at all.
-        OSError: the disk failed.
-    """
-    while True:
-        head = reader.head()  # before the read: if the log is sealed now, it already has all its lines
-        while position < head.lines:
-            page = _page(reader, position, limit)
-            position = page.next
-            yield page
-        if head.sealed:
-            return
-        wait()
-
-
-def _page(reader: LogReader, position: int, limit: int) -> Page[Line]:
-    try:
-        return reader.read(position, limit)
-    except Corrupt as err:
-        if err.next is None or err.next <= position:
-            raise
-        return Page([], err.next, err.next - position)

@@ -1,51 +1,81 @@
-"""The engine of regular expressions: google-re2 if it is installed, otherwise Python's ``re`` in another process.
+"""Regular expressions of RE2, which take time linear in the text, and plain texts in upper or lower case.
 
-RE2 takes time linear in the text. Python's engine may take exponential time, and holds the interpreter's lock all the
-while. So a process without google-re2 does not match by itself: it gives a `Matcher` the translated expression.
+google-re2 has no wheels for some hosts. Where it is missing, each regular expression is an error.
 """
 
+import re
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
-from logring.common_syntax import BadPattern
+__all__ = ["BadPattern", "Re2Missing", "compile_re2", "in_any_case"]
 
-__all__ = ["MatchFailed", "Matcher", "compile_re2", "re2_module"]
-
-
-class MatchFailed(Exception):
-    """A text could not be matched within the time limit, or there is no process to match it; the message says which."""
-
-
-class Matcher(Protocol):
-    """Matches texts in a process of its own."""
-
-    def find(self, expression: str, text: bytes, pos: int, start: int, end: int) -> tuple[int, int] | None:
-        """Return start and end of the first match from `pos` on, within `text[begin:end]`; None if there is none.
-
-        Raises:
-            MatchFailed: it took too long, or is impossible.
-        """
+_CASED_END = 0x1E944
+"""The first character behind all those that have cases."""
+_TURKISH = frozenset("İı")
+"""The capital I with a dot and the small i without one. To Python they equal I and i; to RE2 no other letter."""
 
 
-@cache
-def re2_module() -> Any | None:
-    """Return the module of google-re2, or None if it is not installed."""
-    try:
-        import re2  # imported at first use, to keep idle processes small
-    except ImportError:
-        return None
-    return re2
+class BadPattern(ValueError):
+    """The pattern is not a valid regular expression, is too large, or cannot match any line."""
 
 
-def compile_re2(re2: Any, text: str, options: Any) -> Any:
-    """Return a compiled pattern.
+class Re2Missing(BadPattern):
+    """Regular expressions need the package google-re2."""
+
+    message = "needs the Python package google-re2, which is not installed"
+    remedy = "install a C++ compiler and the headers of Python, RE2, Abseil and pybind11, then: pip install google-re2"
+
+    def __init__(self) -> None:
+        super().__init__(f"{self.message}: {self.remedy}")
+
+
+def compile_re2(
+    text: str, max_bytes: int, *, ignore_case: bool = False, literal: bool = False, lines: bool = False
+) -> Any:
+    """Return a compiled regular expression.
+
+    Args:
+        text: the regular expression, or plain text if `literal`.
+        max_bytes: the memory that it may take.
+        ignore_case: match text in upper and lower case.
+        literal: match the text itself.
+        lines: match within lines, and capture no groups.
 
     Raises:
-        BadPattern: the pattern is invalid or too large.
+        BadPattern: the pattern is invalid or too large; `Re2Missing` if google-re2 is not installed.
     """
-    options.log_errors = False
     try:
-        return re2.compile(text, options)
+        import re2  # imported at first use, to keep idle processes small
+    except ImportError as err:
+        raise Re2Missing from err
+    chosen = re2.Options()
+    chosen.log_errors = False
+    chosen.max_mem = max_bytes
+    chosen.case_sensitive = not ignore_case
+    chosen.literal = literal
+    chosen.never_capture = chosen.never_nl = lines
+    try:
+        return re2.compile(text, chosen)
     except re2.error as err:
         reason = err.args[0] if err.args else ""
         raise BadPattern(reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from err
+    finally:
+        re2.purge()  # its cache would keep 128 patterns, each with its full memory
+
+
+def in_any_case(text: str) -> re.Pattern[bytes]:
+    """Return an expression of Python's ``re`` that matches the text, in upper or lower case, in UTF-8."""
+    cases = (b"|".join(re.escape(case.encode()) for case in sorted(_cases(char))) for char in text)
+    return re.compile(b"".join(b"(?:%b)" % alternatives for alternatives in cases))
+
+
+def _cases(char: str) -> set[str]:
+    if char in _TURKISH:
+        return {char}
+    return {char, *re.findall(re.escape(char), _cased(), re.IGNORECASE)} - _TURKISH
+
+
+@cache
+def _cased() -> str:
+    """Return all characters that have cases."""
+    return "".join(char for char in map(chr, range(_CASED_END)) if char.lower() != char.upper())

@@ -23,14 +23,14 @@ from store.errors import (
     DatabaseUnusable,
     DiskFailed,
     InDoubt,
-    SchemaTooNew,
     ServerUnreachable,
     StoreError,
 )
-from store.migrations.runner import all_migrations, migrate
+from store.migrations import runner
 from store.recovery.replaced_files import File
 
 QUERY_LIMIT_S = 1.0
+"""Processor time of a query. It is a limit of the work, so a busy host does not reach it sooner."""
 POSTGRESQL = "postgresql://"
 """Prefix of a server's URL."""
 
@@ -77,7 +77,7 @@ class Database(ABC):
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Lend a connection whose queries all see the same state and share one time limit."""
+        """Lend a connection whose queries all see the same state and share one limit."""
         with self.lent() as connection, connection.snapshot():
             yield connection
 
@@ -228,7 +228,7 @@ class _Backend(Protocol):
 
     def connect_writer(self, target: str, durability: Durability, /, *, again: bool) -> Connection: ...
 
-    def connect_reader(self, target: str, limit_s: float | None, /) -> Connection: ...
+    def connect_reader(self, target: str, limit_s: float | None, /, *, alone: bool) -> Connection: ...
 
     def location(self, target: str, /) -> str: ...
 
@@ -269,31 +269,33 @@ def open_writer(target: str, durability: Durability = "crash") -> Database:
     writer = _Writer(lambda again: backend.connect_writer(target, durability, again=again))
     try:
         with writer.lent() as connection:
-            migrate(connection)
+            runner.migrate(connection)
     except BaseException:  # no other code would close the writer
         writer.close()
         raise
     return writer
 
 
-def open_reader(target: str, limit_s: float | None = QUERY_LIMIT_S) -> Database:
+def open_reader(target: str, limit_s: float | None = QUERY_LIMIT_S, *, alone: bool = False) -> Database:
     """Open the database for reading, from any number of threads or greenlets. A reader never changes anything.
 
-    Every query, or every snapshot as a whole, has a time limit (`QueryTimeout`).
+    Every query, or every snapshot as a whole, is limited (`QueryTimeout`).
 
     Args:
         target: A file or a URL, as for `open_writer`.
-        limit_s: The time limit in seconds; None for no limit.
+        limit_s: Seconds of processor time; None for no limit. A server does not report that time, so its queries may
+            take several times as long by the clock (`ServerSlow`).
+        alone: No other process opens the file. It can then be read on a full or read-only disk.
 
     Raises:
-        NotReady: The database is missing, empty or not migrated yet. `ServerUnreachable`: its server cannot be
-            reached.
+        NotReady: The database is missing, empty or not migrated yet.
+        ServerUnreachable: Its server cannot be reached.
         SchemaTooNew: A newer release wrote the database in a form that this release cannot read.
         DatabaseUnusable: The database is damaged, belongs to another application, is not a database, or cannot be
             opened.
     """
     backend = _backend(target)
-    reader = _Reader(backend.location(target), lambda: backend.connect_reader(target, limit_s))
+    reader = _Reader(backend.location(target), lambda: backend.connect_reader(target, limit_s, alone=alone))
     reader.rows("SELECT 1")
     return reader
 
@@ -302,13 +304,12 @@ def check_writable(database: Database) -> None:
     """Check that a writer of this release could open a database that a reader has open.
 
     Raises:
-        SchemaTooNew: A newer release wrote the database, even if this release can read it.
+        SchemaTooNew: A newer release wrote the database in a form to which this release must not write, although
+            it can read it.
         StoreError: The database cannot be read.
     """
-    newest = all_migrations()[-1].version
-    schema = int(database.rows("SELECT MAX(version) FROM schema_migration")[0][0])
-    if schema > newest:
-        raise SchemaTooNew(f"it has schema {schema}, this release knows {newest}")
+    with database.snapshot() as view:
+        runner.check_writable(view)
 
 
 def take_over(database: Database, listener: FilesListener) -> None:

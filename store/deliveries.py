@@ -4,12 +4,19 @@ The table ``told`` has the time of the last notification by notifier, kind and t
 and to report a recovery to the notifiers that reported the failure.
 """
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from store.database import Database
 
 _SAME = "notifier = ? AND kind = ? AND task_name = ?"
+
+
+_UNACKED = "held = 0 AND attempts = 0 AND due_at > created_at"
+"""Messages that are only sent if by then the problem has not ended, and nobody has acknowledged it."""
+_ABOUT = "COALESCE(task_name, '') = ?"
+_REMINDER = "Reminder: "
 
 
 class Delivery(NamedTuple):
@@ -72,7 +79,7 @@ def add(db: Database, draft: Delivery, digest_ms: int) -> None:
 
     With `digest_ms`, it is sent together with messages that already wait, or waits that long for others.
     """
-    if digest_ms and not draft.held:
+    if digest_ms and not draft.held and draft.due_at <= draft.created_at:
         row = db.row(
             "SELECT min(due_at) FROM deliveries WHERE notifier = ? AND held = 1 AND attempts = 0 AND due_at > ?",
             [draft.notifier, draft.created_at],
@@ -129,6 +136,14 @@ def make_due(db: Database, now_ms: int, notifier: str | None = None) -> None:
     db.execute(sql, [now_ms, *names, now_ms])
 
 
+def move_held(db: Database, task_name: str, before: int, after: int) -> None:
+    """Let messages about a task or service that were held until `before` wait until `after` instead."""
+    db.execute(
+        "UPDATE deliveries SET due_at = ? WHERE held = 1 AND task_name = ? AND due_at = ?", [after, task_name, before]
+    )
+    db.execute("UPDATE told SET at = ? WHERE task_name = ? AND at = ?", [after, task_name, before])
+
+
 def delivered(db: Database, notifier: str, sent: Iterable[int], now_ms: int) -> None:
     """Remove delivered messages, given by number, and record the delivery."""
     _drop(db, sent)
@@ -173,9 +188,9 @@ def forget_others(db: Database, names: Collection[str]) -> int:
             dropped += db.execute("DELETE FROM deliveries WHERE notifier = ?", [name])
             db.execute("DELETE FROM told WHERE notifier = ?", [name])
             db.execute("DELETE FROM notifiers WHERE name = ?", [name])
-    db.execute(
-        "DELETE FROM told WHERE task_name <> '' AND task_name NOT IN (SELECT name FROM tasks WHERE configured = 1)"
-    )
+    others = "task_name <> '' AND task_name NOT IN (SELECT name FROM tasks WHERE configured = 1)"
+    db.execute(f"DELETE FROM told WHERE {others}")  # noqa: S608 - constants
+    db.execute(f"DELETE FROM deliveries WHERE {others} AND {_UNACKED}")  # noqa: S608 - constants
     return dropped
 
 
@@ -187,28 +202,108 @@ def note_notification(
     row = db.row(f"SELECT at FROM told WHERE {_SAME}", same)  # noqa: S608 - constants
     if row is not None and now_ms - window_ms < row[0] <= now_ms:
         return False
-    db.execute(
-        "INSERT INTO told (notifier, kind, task_name, at) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (notifier, kind, task_name) DO UPDATE SET at = excluded.at",
-        [*same, now_ms],
-    )
+    _note(db, same, now_ms)
     return True
 
 
-def end_of_trouble(db: Database, kinds: Collection[str], task_name: str) -> set[str]:
-    """Forget and return the notifiers that were told of these kinds of problems with a task."""
+def note_held(db: Database, notifier: str, kind: str, task_name: str, now_ms: int, until: int) -> bool:
+    """Record a notification that waits until a time; return False if the same one waits already.
+
+    It counts from then. If the notifier was told of the problem before, that stays recorded.
+    """
+    same = [notifier, kind, task_name]
+    row = db.row(f"SELECT at FROM told WHERE {_SAME}", same)  # noqa: S608 - constants
+    if row is None or row[0] > now_ms:
+        _note(db, same, until)
+        return row is None or bool(row[0] != until)
+    waiting = f"SELECT 1 FROM deliveries WHERE {_SAME} AND held = 1 AND due_at = ?"  # noqa: S608 - constants
+    return db.row(waiting, [*same, until]) is None
+
+
+def note_unacked(db: Database, notifier: str, kind: str, task_name: str, now_ms: int, due_at: int) -> bool:
+    """Record a notification that waits for an acknowledgement until `due_at`; return False if it must not be sent.
+
+    It must not if one of its kind already waits, or if an acknowledgement still holds.
+    """
+    same = [notifier, kind, task_name]
+    waiting = f"SELECT 1 FROM deliveries WHERE notifier = ? AND kind = ? AND {_ABOUT} AND {_UNACKED}"  # noqa: S608 - constants
+    if db.row(waiting, same) is not None or _is_acknowledged(db, task_name, now_ms, now_ms):
+        return False
+    row = db.row(f"SELECT at FROM told WHERE {_SAME}", same)  # noqa: S608 - constants
+    if row is None or row[0] > now_ms:
+        _note(db, same, due_at)
+    return True
+
+
+def remind(db: Database, delivery: Delivery, kinds: Collection[str], now_ms: int, due_at: int) -> None:
+    """Send a message that was just delivered again at `due_at`, unless its problem ends or is acknowledged before.
+
+    `kinds` are those of the problems that end together; only one of them is repeated.
+    """
+    task, notifier = delivery.task_name or "", delivery.notifier
+    about = f"SELECT kind FROM deliveries WHERE notifier = ? AND {_ABOUT} AND seq <> ? AND {_UNACKED}"  # noqa: S608 - constants
+    waiting = {kind for (kind,) in db.rows(about, [notifier, task, delivery.seq])}
+    told = db.row(f"SELECT 1 FROM told WHERE {_SAME}", [notifier, delivery.kind, task])  # noqa: S608 - constants
+    cancelled = db.row("SELECT 1 FROM deliveries WHERE seq = ?", [delivery.seq]) is None or told is None
+    if cancelled or not waiting.isdisjoint(kinds) or _is_acknowledged(db, task, delivery.created_at, now_ms):
+        return
+    title = f"{_REMINDER}{delivery.title.removeprefix(_REMINDER)}"
+    add(db, delivery._replace(title=title, created_at=now_ms, due_at=due_at, held=False, attempts=0), 0)
+
+
+def cancel_unacked(db: Database, task_name: str, now_ms: int, kinds: Collection[str] | None = None) -> None:
+    """Drop the messages about a task that waited for an acknowledgement; `kinds`: only these."""
+    rows = db.rows(f"SELECT seq, notifier, kind FROM deliveries WHERE {_ABOUT} AND {_UNACKED}", [task_name])  # noqa: S608 - constants
+    for seq, notifier, kind in rows:
+        if kinds is None or kind in kinds:
+            _drop(db, [seq])
+            # A notifier that was never told of the problem need not hear of its end.
+            db.execute(f"DELETE FROM told WHERE {_SAME} AND at > ?", [notifier, kind, task_name, now_ms])  # noqa: S608 - constants
+
+
+def _is_acknowledged(db: Database, task_name: str, since: int, now_ms: int) -> bool:
+    """Return whether a task was acknowledged at a time or later, or for a time that has not passed."""
+    row = db.row("SELECT acknowledged FROM tasks WHERE name = ?", [task_name])
+    if row is None or row[0] is None:
+        return False
+    stored = json.loads(row[0])
+    return bool(stored["at"] >= since or (stored["until"] or 0) > now_ms)
+
+
+def _note(db: Database, same: list[str], at: int) -> None:
+    db.execute(
+        "INSERT INTO told (notifier, kind, task_name, at) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (notifier, kind, task_name) DO UPDATE SET at = excluded.at",
+        [*same, at],
+    )
+
+
+def end_of_trouble(
+    db: Database, kinds: Collection[str], task_name: str, now_ms: int, held_since: int | None = None
+) -> set[str]:
+    """Forget and return the notifiers that were told of these kinds of problems with a task.
+
+    Messages that wait since `held_since` or later are dropped: their notifiers need not hear of the problem.
+    """
+    cancel_unacked(db, task_name, now_ms, kinds)
     notified = set()
     for kind in kinds:
-        notified |= {
-            name for (name,) in db.rows("SELECT notifier FROM told WHERE kind = ? AND task_name = ?", [kind, task_name])
-        }
-        db.execute("DELETE FROM told WHERE kind = ? AND task_name = ?", [kind, task_name])
+        about = [kind, task_name]
+        told = db.rows("SELECT notifier, at FROM told WHERE kind = ? AND task_name = ?", about)
+        db.execute("DELETE FROM told WHERE kind = ? AND task_name = ?", about)
+        dropped = set()
+        if held_since is not None:
+            held = "kind = ? AND task_name = ? AND held = 1 AND attempts = 0 AND created_at >= ?"
+            rows = db.rows(f"SELECT notifier FROM deliveries WHERE {held}", [*about, held_since])  # noqa: S608 - constants
+            dropped = {name for (name,) in rows}
+            db.execute(f"DELETE FROM deliveries WHERE {held}", [*about, held_since])  # noqa: S608 - constants
+        notified |= {name for name, at in told if name not in dropped or at <= now_ms}
     return notified
 
 
 def standings(db: Database) -> dict[str, DeliveryStatus]:
     """Return the results of deliveries by notifier; notifiers without any delivery are missing."""
-    counts = db.rows("SELECT notifier, count(*) FROM deliveries GROUP BY 1")
+    counts = db.rows(f"SELECT notifier, count(*) FROM deliveries WHERE NOT ({_UNACKED}) GROUP BY 1")  # noqa: S608 - constants
     waiting = {str(name): int(number) for name, number in counts}
     statuses = {
         name: DeliveryStatus(name, at, failed_at, error, given_up, waiting.pop(name, 0))

@@ -2,9 +2,9 @@
 
 StoreError
 ├── NotReady                  not created or not migrated yet: try again
-│   ├── DatabaseNotOpened     the scheduler has to open it first, because this reader may not create files beside it
-│   └── ServerUnreachable     the database server cannot be reached
-│       └── ConnectionRefused the server rejects the connection
+│   └── DatabaseNotOpened     the scheduler has to open it first, because this reader may not create files beside it
+├── ServerUnreachable         the database server cannot be reached
+│   └── ConnectionRefused     the server rejects the connection
 ├── InDoubt                   the connection to the server was lost during a commit
 ├── SchemaTooNew              written by a newer release
 ├── DatabaseUnusable          not a database, another application's, or cannot be opened
@@ -14,7 +14,8 @@ StoreError
 ├── DatabaseClosed            used after close()
 ├── ReadOnly                  a write through a reader, or a read-only file system
 ├── DatabaseLocked            another connection holds the write lock
-├── QueryTimeout              a reader's query was stopped at its time limit
+├── QueryTimeout              a reader's query did too much work, or was late
+│   └── ServerSlow            the database server needed too long for a query, perhaps only because it was busy
 ├── DiskFull                  the disk is full; nothing was stored
 ├── DiskFailed                the disk reported an error; nothing was stored
 └── Conflict                  a row with that key already exists
@@ -41,7 +42,7 @@ class DatabaseNotOpened(NotReady):
     """The database waits for the scheduler to open it."""
 
 
-class ServerUnreachable(NotReady):
+class ServerUnreachable(StoreError):
     """The database server cannot be reached."""
 
 
@@ -92,6 +93,10 @@ class DatabaseLocked(StoreError):
 
 class QueryTimeout(StoreError):
     """The query took longer than a reader's query may."""
+
+
+class ServerSlow(QueryTimeout):
+    """The database server took longer than a reader's query may."""
 
 
 class DiskFull(StoreError):

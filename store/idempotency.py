@@ -7,7 +7,7 @@ from store.database import Database
 KEPT_MS = 24 * 3_600_000
 
 
-class Claim(NamedTuple):
+class KeyClaim(NamedTuple):
     """The request that used a key.
 
     Attributes:
@@ -19,10 +19,10 @@ class Claim(NamedTuple):
     request: str
 
 
-def find(db: Database, key: str, now_ms: int) -> Claim | None:
+def find(db: Database, key: str, now_ms: int) -> KeyClaim | None:
     """Return the claim of a key; None if the key is new, or its claim is a day old."""
     row = db.row("SELECT run_id, request FROM trigger_keys WHERE key = ? AND created_at > ?", [key, now_ms - KEPT_MS])
-    return None if row is None else Claim(*row)
+    return None if row is None else KeyClaim(*row)
 
 
 def adopt(db: Database, key: str, run_id: str, request: str, created_at: int) -> None:

@@ -18,7 +18,7 @@ _MOST_READ = 2 * _MOST
 """Maximum number of rows read for a response."""
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """The measurements of one interval; None for values that this host does not provide.
 
     Attributes:
@@ -57,12 +57,13 @@ class Sample(NamedTuple):
 
 
 _BYTES = ("memory_used", "swap_used", "disk_used")
-_COLUMNS = ", ".join(Sample._fields)
-_MEANS = ", ".join(f"CAST(AVG({name}) AS BIGINT)" if name in _BYTES else f"AVG({name})" for name in Sample._fields[1:])
-_REPLACE = (
-    f"ON CONFLICT (width, at) DO UPDATE SET {', '.join(f'{field} = excluded.{field}' for field in Sample._fields[1:])}"
+_COLUMNS = ", ".join(MetricSample._fields)
+_MEANS = ", ".join(
+    f"CAST(AVG({name}) AS BIGINT)" if name in _BYTES else f"AVG({name})" for name in MetricSample._fields[1:]
 )
-_INSERT = f"INSERT INTO samples (width, {_COLUMNS}) VALUES (?{', ?' * len(Sample._fields)}) {_REPLACE}"  # noqa: S608 - constants
+_REPLACED = ", ".join(f"{field} = excluded.{field}" for field in MetricSample._fields[1:])
+_REPLACE = f"ON CONFLICT (width, at) DO UPDATE SET {_REPLACED}"
+_INSERT = f"INSERT INTO samples (width, {_COLUMNS}) VALUES (?{', ?' * len(MetricSample._fields)}) {_REPLACE}"  # noqa: S608 - constants
 _ROLL_UP = f"""
 INSERT INTO samples (width, {_COLUMNS})
 SELECT CAST(? AS BIGINT), at / CAST(? AS BIGINT) * CAST(? AS BIGINT), {_MEANS} FROM samples
@@ -70,7 +71,7 @@ WHERE width = ? AND at >= ? AND at < ? GROUP BY 1, 2 {_REPLACE}
 """  # noqa: S608 - constants
 
 
-def add(db: Database, sample: Sample, earliest_ms: int | None = None, latest_ms: int | None = None) -> None:
+def add(db: Database, sample: MetricSample, earliest_ms: int | None = None, latest_ms: int | None = None) -> None:
     """Store a sample of 5 s and the means of completed minutes, and drop samples that are too old.
 
     Args:
@@ -122,20 +123,20 @@ def resolution(start: int, end: int, now_ms: int, step: int | None = None) -> in
     return -(-max(desired_width, chosen) // chosen) * chosen
 
 
-def samples(db: Database, start: int, end: int, step: int) -> list[Sample]:
+def samples(db: Database, start: int, end: int, step: int) -> list[MetricSample]:
     """Return the means over `step` ms from `start` up to, but excluding, `end`; intervals without data are absent."""
     width = max(width for width in _KEPT_MS if step % width == 0)
     rows = db.rows(
         f"SELECT at / ? * ?, {_MEANS} FROM samples WHERE width = ? AND at >= ? AND at < ? GROUP BY 1 ORDER BY 1",  # noqa: S608 - constants
         [step, step, width, start, end],
     )
-    return [Sample(*row) for row in rows]
+    return [MetricSample(*row) for row in rows]
 
 
-def newest(db: Database) -> Sample | None:
+def newest(db: Database) -> MetricSample | None:
     """Return the newest sample; None if there is none yet."""
     row = db.row(
         f"SELECT {_COLUMNS} FROM samples WHERE width = ? ORDER BY at DESC LIMIT 1",  # noqa: S608 - constants
         [FINE_MS],
     )
-    return None if row is None else Sample(*row)
+    return None if row is None else MetricSample(*row)

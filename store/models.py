@@ -27,6 +27,8 @@ class TaskModel(Model):
     failed_attempts = IntegerField(default=0)
     flapping_since = IntegerField(null=True)
     acknowledged = TextField(null=True)
+    withheld = TextField(null=True)
+    promises = TextField(null=True)
 
     class Meta:
         """Its table."""
@@ -45,6 +47,7 @@ class InstanceModel(Model):
     failures = IntegerField()
     ready = BooleanField()
     detail = TextField(null=True)
+    next_run = TextField(null=True)
 
     class Meta:
         """Its table."""

@@ -34,17 +34,18 @@ _COLUMNS = ", ".join(Notification._fields)
 _INSERT = f"INSERT INTO notifications ({_COLUMNS}) VALUES ({', '.join('?' * len(Notification._fields))})"  # noqa: S608 - constants
 
 
-def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> Notification:
+def notify(db: Database, draft: Notification, *, window_ms: int, keep: int, stays_read: bool = False) -> Notification:
     """Store an occurrence; return the notification that reports it.
 
     This is a new notification, or one of the same kind and task that was created less than `window_ms` ago. The latter
-    gets the text of the draft and a higher count, and becomes unread again.
+    gets the text of the draft and a higher count, and becomes unread again unless `stays_read`.
 
     Args:
         db: A writer.
         draft: The notification to store if it is new.
         window_ms: Time for which repeats are counted.
         keep: Total number of notifications to keep; older ones are removed.
+        stays_read: Whether a repeat of a notification that was read stays read.
     """
     earlier = db.row(
         f"SELECT {_COLUMNS} FROM notifications WHERE kind = ? AND task_name IS NOT DISTINCT FROM ?"  # noqa: S608 - constants
@@ -61,11 +62,25 @@ def notify(db: Database, draft: Notification, *, window_ms: int, keep: int) -> N
         )
         return draft
     previous = Notification(*earlier)
-    raised = draft._replace(id=previous.id, times=previous.times + 1, created_at=previous.created_at)
+    raised = draft._replace(
+        id=previous.id,
+        times=previous.times + 1,
+        created_at=previous.created_at,
+        read_at=previous.read_at if stays_read else None,
+    )
     db.execute(
         "UPDATE notifications SET severity = ?, title = ?, body = ?, run_id = ?, times = ?, last_occurred_at = ?,"
-        " read_at = NULL WHERE id = ?",
-        [raised.severity, raised.title, raised.body, raised.run_id, raised.times, raised.last_occurred_at, raised.id],
+        " read_at = ? WHERE id = ?",
+        [
+            raised.severity,
+            raised.title,
+            raised.body,
+            raised.run_id,
+            raised.times,
+            raised.last_occurred_at,
+            raised.read_at,
+            raised.id,
+        ],
     )
     return raised
 

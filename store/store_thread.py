@@ -30,7 +30,7 @@ MAX_BATCH = 1000  # maximum number of functions in a transaction; limits the tim
 _IN_DOUBT_POLL_S = 0.5
 
 
-class _Job(NamedTuple):
+class _StoreJob(NamedTuple):
     run: Callable[[Database], object]
     done: Callable[[Any], None]
 
@@ -70,8 +70,8 @@ class StoreThread(FilesListener):
     def __init__(self, database: Database, listener: StoreListener | None = None) -> None:
         self._listener = listener or StoreListener()
         self._database = database
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._finished: deque[tuple[_Job, object]] = deque()
+        self._queue: SimpleQueue[_StoreJob | None] = SimpleQueue()
+        self._finished: deque[tuple[_StoreJob, object]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = threading.Event()
         self._close_error: StoreError | None = None
@@ -97,7 +97,7 @@ class StoreThread(FilesListener):
         """
         if self._closing.is_set():
             raise DatabaseClosed(f"{self._database.location}")
-        self._queue.put(_Job(run, done))
+        self._queue.put(_StoreJob(run, done))
 
     def drain(self) -> int:
         """Call `done` of all finished functions, in the order of submission; return their number.
@@ -157,12 +157,12 @@ class StoreThread(FilesListener):
 
     def rescued(self, text: str) -> None:
         """Make `drain` pass the message on. The current transaction signals its descriptor."""
-        self._finished.append((_Job(lambda _db: None, self._listener.rescued), text))
+        self._finished.append((_StoreJob(lambda _db: None, self._listener.rescued), text))
 
-    def _next_batch(self) -> tuple[list[_Job], bool]:
+    def _next_batch(self) -> tuple[list[_StoreJob], bool]:
         """Wait for a function, then take all waiting ones. Return them, and whether to continue afterwards."""
         job = self._queue.get()
-        batch: list[_Job] = []
+        batch: list[_StoreJob] = []
         while job is not None:
             batch.append(job)
             if len(batch) == MAX_BATCH:
@@ -173,7 +173,7 @@ class StoreThread(FilesListener):
                 return batch, True
         return batch, False
 
-    def _store(self, batch: list[_Job]) -> list[object]:
+    def _store(self, batch: list[_StoreJob]) -> list[object]:
         """Store a batch. Return the result of each function: a value, which is stored, or an exception."""
         if len(batch) > 1:
             try:
@@ -188,13 +188,13 @@ class StoreThread(FilesListener):
             results.append(results[-1] if waited else self._alone(job))
         return results
 
-    def _alone(self, job: _Job) -> object:
+    def _alone(self, job: _StoreJob) -> object:
         try:
             return self._in_transaction(lambda _: job.run(self._database))
         except BaseException as err:  # noqa: BLE001 - whatever a function raises is its own result
             return err
 
-    def _together(self, batch: list[_Job]) -> list[object]:
+    def _together(self, batch: list[_StoreJob]) -> list[object]:
         try:
             return self._in_transaction(lambda connection: [self._unguarded(connection, job) for job in batch])
         except _FunctionFailed:
@@ -230,13 +230,13 @@ class StoreThread(FilesListener):
                 if self._closing.wait(_IN_DOUBT_POLL_S):
                     raise doubt from None
 
-    def _unguarded(self, connection: Connection, job: _Job) -> object:
+    def _unguarded(self, connection: Connection, job: _StoreJob) -> object:
         try:
             return job.run(self._database)
         except BaseException as err:  # as in _alone
             raise (_FunctionFailed if connection.in_transaction() else _TransactionLost) from err
 
-    def _one(self, connection: Connection, job: _Job) -> object:
+    def _one(self, connection: Connection, job: _StoreJob) -> object:
         try:
             with connection.transaction():
                 return job.run(self._database)

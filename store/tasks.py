@@ -3,6 +3,9 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from store.connection import Connection
 from store.database import Database
 from store.models import InstanceModel, TaskModel
@@ -31,6 +34,8 @@ class TaskRecord(NamedTuple):
         failed_attempts: The same, but each retry counts.
         flapping_since: Time since which the service fails repeatedly; its recovery is not yet reported.
         acknowledged: The failure that a person acknowledged (JSON); None if there is none.
+        withheld: Who disabled the service or paused the task, when, until when and why (JSON); None if nobody did.
+        promises: The state of its promises (:class:`PromiseState`); None if there is none.
     """
 
     name: str
@@ -50,9 +55,38 @@ class TaskRecord(NamedTuple):
     failed_attempts: int = 0
     flapping_since: int | None = None
     acknowledged: str | None = None
+    withheld: str | None = None
+    promises: str | None = None
 
 
-class Instance(NamedTuple):
+class Promise(Struct, frozen=True):
+    """What a task has to do by a deadline; times are in milliseconds since the epoch."""
+
+    deadline: int
+    instant: int
+    """The newest instant with this deadline."""
+    since: int
+    """A success of this instant, or of a later one, keeps the promise; so does a run that was requested since then."""
+
+
+class PromiseState(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is known about the promises of a task; times and durations are in milliseconds."""
+
+    durations: tuple[int, ...] | None = None
+    """Durations of the last successes of scheduled runs with default parameters, newest last; None: not read yet."""
+    slow: tuple[str, ...] = ()
+    """The active runs that were reported as slow."""
+    due: tuple[Promise, ...] = ()
+    """The promises that are neither kept nor broken, in the order of their deadlines."""
+    late: Promise | None = None
+    """The last promise that was broken, until its work is done."""
+    outcomes: str = ""
+    """The outcomes of the last runs that ``failure_rate`` counts, newest last: ``f`` failed, ``s`` succeeded."""
+    failing_since: int | None = None
+    """When too many of them were reported as failed; None: they were not."""
+
+
+class StoredInstance(NamedTuple):
     """One instance of a service.
 
     Attributes:
@@ -61,6 +95,7 @@ class Instance(NamedTuple):
         failures: Number of consecutive quick failures.
         ready: Whether the instance is ready.
         detail: Status text for people; None if there is none.
+        next_run: Id of the run that replaces `run_id` once it is ready; None if there is none.
     """
 
     task_name: str
@@ -71,6 +106,7 @@ class Instance(NamedTuple):
     failures: int
     ready: bool = False
     detail: str | None = None
+    next_run: str | None = None
 
 
 class UnitStatus(NamedTuple):
@@ -87,6 +123,8 @@ class UnitStatus(NamedTuple):
     rolling: str | None
     flapping_since: int | None
     acknowledged: str | None
+    withheld: str | None
+    promises: str | None
     run_id: str | None
     run_state: int | None
     exit_code: int | None
@@ -107,6 +145,8 @@ _GONE = {
     "failed_attempts": 0,
     "flapping_since": None,
     "acknowledged": None,
+    "withheld": None,
+    "promises": None,
 }
 _UPSERT = """
 INSERT INTO tasks (name, kind, definition, configured, paused, stopped) VALUES (?, ?, ?, ?, ?, ?)
@@ -114,28 +154,28 @@ ON CONFLICT (name) DO UPDATE
 SET kind = excluded.kind, definition = excluded.definition, configured = excluded.configured
 """
 _SET_INSTANCE = f"""
-INSERT INTO instances ({", ".join(Instance._fields)}) VALUES ({", ".join("?" * len(Instance._fields))})
+INSERT INTO instances ({", ".join(StoredInstance._fields)}) VALUES ({", ".join("?" * len(StoredInstance._fields))})
 ON CONFLICT (task_name, instance_index) DO UPDATE
-SET {", ".join(f"{name} = excluded.{name}" for name in Instance._fields[2:])}
+SET {", ".join(f"{name} = excluded.{name}" for name in StoredInstance._fields[2:])}
 """  # noqa: S608 - constants
 _LAST_RUN = f"""
 (SELECT max(seq) FROM (
     SELECT COALESCE(
         (SELECT seq FROM runs WHERE id = t.last_run_id AND {VISIBLE}),
-        (SELECT seq FROM runs INDEXED BY runs_task WHERE state < {FIRST_ACTIVE} AND task_name = t.name AND {VISIBLE}
-         ORDER BY created_at DESC, id DESC LIMIT 1)) AS seq
+        (SELECT seq FROM runs INDEXED BY runs_ended WHERE state < {FIRST_ACTIVE} AND task_name = t.name AND {VISIBLE}
+         ORDER BY end_number DESC, ended_at DESC LIMIT 1)) AS seq
     UNION ALL SELECT seq FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE} AND task_name = t.name
  ) AS last)
 """  # noqa: S608 - constants
 _LAST_RUNS = f"SELECT {SELECT} FROM tasks AS t JOIN runs ON runs.seq = {_LAST_RUN}"  # noqa: S608 - constants
 _STANDINGS = f"""
 SELECT t.name, t.kind, t.definition, t.paused, t.next_run_at, t.rolling, t.flapping_since, t.acknowledged,
-    last.id, last.state, last.exit_code, last.started_at, last.ended_at, last.execution_id
+    t.withheld, t.promises, last.id, last.state, last.exit_code, last.started_at, last.ended_at, last.execution_id
 FROM tasks AS t LEFT JOIN runs AS last ON last.seq = {_LAST_RUN} WHERE t.configured = 1
 """  # noqa: S608 - constants
 _NEWEST_ENDS = f"""
-SELECT instance_index, ended_at, state FROM runs INDEXED BY runs_task
-WHERE state < {FIRST_ACTIVE} AND task_name = ? ORDER BY created_at DESC, id DESC LIMIT ?
+SELECT instance_index, ended_at, state FROM runs INDEXED BY runs_ended
+WHERE state < {FIRST_ACTIVE} AND task_name = ? ORDER BY end_number DESC, ended_at DESC LIMIT ?
 """  # noqa: S608 - constants
 _FAILED = frozenset(END_REASONS[reason] for reason in FAILURES - {"crashed"})
 _Queries = Database | Connection
@@ -147,7 +187,7 @@ def upsert_task(db: Database, name: str, kind: str, definition: str) -> None:
     db.execute(_UPSERT, [name, kind, definition, True, False, False])
 
 
-def update_task(db: Database, name: str, **columns: Any) -> bool:
+def update_task(db: Database, /, name: str, **columns: Any) -> bool:
     """Change columns of a task's state, by their names in `TaskRecord`; return whether the task exists.
 
     Raises:
@@ -164,6 +204,19 @@ def put_back(db: Database, task: TaskRecord) -> None:
     """Store the state of a task or service from another database. The last run is determined by the stored runs."""
     upsert_task(db, task.name, task.kind, task.definition)
     update_task(db, task.name, **{name: getattr(task, name) for name in _CHANGEABLE})
+
+
+def decode_promises(text: str | None) -> PromiseState:
+    """Return the state from its column; one that this version cannot read counts as none."""
+    try:
+        return PromiseState() if text is None else msgspec.json.decode(text, type=PromiseState)
+    except msgspec.ValidationError:
+        return PromiseState()
+
+
+def encode_promises(state: PromiseState) -> str:
+    """Return the text for the column."""
+    return msgspec.json.encode(state).decode()
 
 
 def forget_missing(db: Database, names: Collection[str]) -> int:
@@ -206,7 +259,7 @@ def active_counts(db: _Queries) -> dict[str, tuple[int, int]]:
 def last_runs(db: _Queries, task_name: str | None = None) -> dict[str, Run]:
     """Return the last run of each task that has runs; with `task_name`, only of that one.
 
-    The last run is the run that was stored last. If that one is deleted, it is the newest visible run.
+    The last run is the run that was stored last. If that one is deleted, it is the visible run that ended last.
     """
     rows = db.rows(_LAST_RUNS) if task_name is None else db.rows(f"{_LAST_RUNS} WHERE t.name = ?", [task_name])
     return {run.task_name: run for run in map(from_row, rows)}
@@ -216,31 +269,31 @@ def ended_since(db: Database, since: int) -> dict[str, bool]:
     """Return, for each task, whether its last ended run succeeded. Only runs that started since a time (ms) count."""
     rows = db.rows(
         "SELECT task_name, state FROM runs INDEXED BY runs_started"  # noqa: S608 - constants
-        f" WHERE kind = 'task' AND started_at >= ? AND state < {FIRST_ACTIVE} ORDER BY ended_at, id",
+        f" WHERE kind = 'task' AND started_at >= ? AND state < {FIRST_ACTIVE} ORDER BY end_number, ended_at",
         [since],
     )
     return {name: state == END_REASONS["succeeded"] for name, state in rows}
 
 
 def failed_ends(db: Database, name: str, limit: int) -> list[tuple[int, int]]:
-    """Return instance and end (ms) of failures among a service's newest `limit` ended runs, in order of creation."""
+    """Return instance and end (ms) of failures among a service's last `limit` ended runs, in the order of the ends."""
     rows = db.rows(_NEWEST_ENDS, [name, limit])
     return [(instance, ended_at) for instance, ended_at, state in reversed(rows) if state in _FAILED]
 
 
-def set_instance(db: Database, instance: Instance) -> None:
+def set_instance(db: Database, instance: StoredInstance) -> None:
     """Store the state of an instance, and count the time that it spent in the previous state."""
     change = StateChange(instance.instance_index, instance.since, instance.state, instance.run_id)
     record_change(db, instance.task_name, change)
     db.execute(_SET_INSTANCE, instance)
 
 
-def instances(db: _Queries, task_name: str | None = None) -> list[Instance]:
+def instances(db: _Queries, task_name: str | None = None) -> list[StoredInstance]:
     """Return the instances of one service, or of all, sorted by name and index."""
     query = InstanceModel.select().order_by(InstanceModel.task_name, InstanceModel.instance_index)
     if task_name is not None:
         query = query.where(InstanceModel.task_name == task_name)
-    return [Instance(*row) for row in db.fetch(query.tuples())]
+    return [StoredInstance(*row) for row in db.fetch(query.tuples())]
 
 
 def drop_instances(db: Database, task_name: str, from_index: int = 0) -> int:

@@ -1,3 +1,3 @@
 """The product's version, the only place where it is written."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0.dev0"

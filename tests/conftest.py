@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.distribution import Units
+from tests.support.distribution import ProcessorTime, Units
 from tests.support.host_features import require
 from tests.support.postgres import PostgresServer, programs
 
@@ -38,23 +38,49 @@ _FIRST = (
     "tests/logring/test_fuzz",
 )
 """Folders and files with the longest tests."""
+_LONG = (
+    "tests/bench/",
+    "tests/clients/",
+    "tests/crash/",
+    "tests/deploy/",
+    "tests/docs/",
+    "tests/fuzz/",
+)
+"""Folders whose tests are all `long`."""
+_VIEWS = ("tests/browser/test_axe.py", "tests/browser/test_first_view.py")
+"""The tests of the dashboard that are not `long`: they show each view."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Set up this process and the programs that tests start.
 
     SIGINT interrupts the programs, even if pytest is a background process, which ignores it. A user's usual 1024 open
     files are too few for tests with many clients.
     """
+    config.pluginmanager.register(ProcessorTime())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first, so that no process is busy alone at the end."""
+    """Mark long tests. Run the longest files first, so that no process is busy alone at the end."""
+    for item in items:
+        if _is_long(item):
+            item.add_marker("long")
     items.sort(key=_place)
+
+
+def _is_long(item: pytest.Item) -> bool:
+    """Return whether a test takes long, or repeats with another database or a fresh daemon what others show."""
+    file = item.nodeid
+    if file.startswith("tests/e2e/"):
+        return item.get_closest_marker("lent") is None
+    if file.startswith("tests/browser/"):
+        return not file.startswith(_VIEWS)
+    return file.startswith(_LONG) or "postgresql" in item.name or "postgres" in getattr(item, "fixturenames", ())
 
 
 def _place(item: pytest.Item) -> int:

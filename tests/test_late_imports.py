@@ -17,7 +17,6 @@ PROCESSES = {
     "watcher": ("supervisor.helpers.watcher.__main__",),
     "filewatcher": ("supervisor.helpers.filewatcher.__main__",),
     "janitor": ("supervisor.helpers.janitor.__main__",),
-    "matcher": ("supervisor.helpers.matcher.__main__",),
     "notifier": ("supervisor.helpers.notifier.__main__",),
     "exporter": ("supervisor.helpers.exporter.__main__",),
     "sinks": (
@@ -45,6 +44,8 @@ LATE = {
     ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.otlp_sink"): _SINK,
     ("supervisor.helpers.exporter.__main__", "supervisor.helpers.exporter.socket_sinks"): _SINK,
     ("supervisor.helpers.notifier.delivery", "apprise"): _WHOLE,
+    ("supervisor.schedule.calendars", "holidays"): _WHOLE,
+    ("supervisor.config.calendar_files", "holidays"): _WHOLE,
     ("supervisor.helpers.notifier.delivery", "requests.sessions"): _WHOLE,
 }
 """Module, its import within a function, and the reason why that cannot break."""

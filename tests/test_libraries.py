@@ -141,10 +141,12 @@ def tampering(tree: ast.Module) -> Iterator[str]:
 
 ALLOWED = {
     ("api.server.worker", "base.WorkerTmp"),
-    ("supervisor.cli.entry", "setattr(sys, name, open(os.devnull, mode, encoding='utf-8'))"),
-    ("supervisor.cli.entry", "setattr(sys, name, stream)"),
+    ("supervisor.cli.entry", "sys.stderr"),
+    ("supervisor.cli.entry", "sys.stdin"),
+    ("supervisor.cli.entry", "sys.stdout"),
     ("supervisor.helpers.notifier.delivery", "sessions.HTTPAdapter"),
     ("supervisor.root.root_threads", "threading.excepthook"),
+    ("supervisor.schedule.cron_fields", "platform.architecture"),
 }
 """Module and place: hooks of Python, and names of libraries that have no hook."""
 

@@ -8,14 +8,12 @@ import pytest
 ROOT = (
     "supervisor.root.__main__",
     "supervisor.root.root_threads",
-    "supervisor.root.spawner",
     "supervisor.root.spawn.zygote",
 )
 OTHERS = (
     "supervisor.scheduler.__main__",
     "supervisor.helpers.exporter.__main__",
     "supervisor.helpers.janitor.__main__",
-    "supervisor.helpers.matcher.__main__",
     "supervisor.helpers.notifier.__main__",
     "supervisor.helpers.watcher.__main__",
     "supervisor.helpers.filewatcher.__main__",
@@ -58,3 +56,9 @@ def test_imports_execute_no_program(module: str) -> None:
 def test_clients_do_not_load_the_table_of_keys() -> None:
     """A client command finds the socket in the configuration without the table of all its keys."""
     assert "supervisor.config.model" not in report("supervisor.config.client_keys")
+
+
+@pytest.mark.parametrize("module", OTHERS)
+def test_engine_is_loaded_for_patterns_only(module: str) -> None:
+    """No process loads the engine of regular expressions before it needs a pattern."""
+    assert "re2" not in report(module)

@@ -1,8 +1,10 @@
 """The client that sends audit entries to the scheduler, which stores them.
 
-Entries wait in a queue that one greenlet empties in batches, so no response waits for the scheduler. Before the
-response is sent, each entry is also written to a file, so a killed worker loses none. Each entry has a unique key, so
-an entry that is sent twice is stored only once. A worker that stops sends its queue first.
+A command carries its entry, and the scheduler stores it with the effect. All other entries are sent from here: above
+all those of requests that were refused. They wait in a queue that one greenlet empties in batches, so no response waits
+for the scheduler. Before the response is sent, each entry is also written to a file, so a killed worker loses none.
+Each entry has a unique key, so an entry that is sent twice is stored only once. A worker that stops sends its queue
+first.
 
 No part of an entry is unchecked input: names and ids have passed their patterns, addresses were parsed, and reasons are
 the server's own text. Unprintable characters are replaced, so an entry is always a single line.
@@ -11,7 +13,6 @@ the server's own text. Unprintable characters are replaced, so an entry is alway
 import itertools
 import logging
 import time
-from collections.abc import Sequence
 
 import gevent
 from gevent.event import Event
@@ -19,15 +20,12 @@ from gevent.event import Event
 from api.auth.audit_spool import Entries, Spool
 from api.errors import ApiError
 from store.runs.ids import new_ulid
-from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
-from supervisor.ipc.plural import counted
+from supervisor.ipc.control_client import CommandEntry, ControlClient, RequestRefused, Unavailable
 
 log = logging.getLogger("gunicorn.error")
 
 RECEIVE_HOOK = "receiveHook"
 """The operation that receives webhooks."""
-NAMED = 3
-"""Maximum number of runs or units that an entry lists by name."""
 
 _MAX_WAITING = 10_000
 _TOGETHER = 500
@@ -42,14 +40,6 @@ def _harmless(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
-
-
-def counted_with_names(names: Sequence[str], noun: str, total: int | None = None) -> str:
-    """Return a text such as ``12 runs: A, B, C and 9 more``. `total` also counts items without a name in `names`."""
-    total = len(names) if total is None else total
-    first = names[: min(NAMED, total)]
-    more = f" and {total - len(first)} more" if total > len(first) else ""
-    return f"{counted(total, noun)}: {', '.join(first)}{more}" if first else counted(total, noun)
 
 
 def reason_of(error: ApiError) -> str:
@@ -78,17 +68,21 @@ class Auditor:
         self._empty.set()
         self._started = False
 
-    def record(
+    def entry(
         self, operation: str, *, who: str, address: str, status: int, target: str = "", reason: str = ""
-    ) -> None:
-        """Queue an entry and write it to the file. If the queue is full, the oldest entry is dropped."""
+    ) -> CommandEntry:
+        """Return an entry with a new key."""
         failed_login = operation in ("login", RECEIVE_HOOK) and status == 401
         at = time.time_ns() // 1_000_000
-        entry = [at, _harmless(who), _harmless(address), operation, _harmless(target), status, _harmless(reason)]
+        values = [at, _harmless(who), _harmless(address), operation, _harmless(target), status, _harmless(reason)]
+        return CommandEntry(f"{self._name}-{next(self._numbers)}", [*values, failed_login])
+
+    def record(self, entry: CommandEntry) -> None:
+        """Queue an entry and write it to the file. If the queue is full, the oldest entry is dropped."""
         if len(self._waiting) >= _MAX_WAITING:
             del self._waiting[next(iter(self._waiting))]
             self._lost += 1
-        new: Entries = {f"{self._name}-{next(self._numbers)}": [*entry, failed_login]}
+        new: Entries = {entry.key: entry.values}
         self._spool.add(new)
         self._wait(new)
 

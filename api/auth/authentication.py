@@ -12,7 +12,7 @@ A run whose definition has ``may`` gets a token of its own, which is valid until
 
 A peer of the Unix socket is trusted if SO_PEERCRED (unix(7)) reports root or the daemon's own user. The overflow uid is
 never trusted, because it stands for every user that a user namespace cannot map. A peer is not trusted on the socket
-for proxies, nor if a header shows that a proxy or a browser acts for another client.
+for proxies, nor if the request may be for a client of a proxy or a browser.
 
 Every request looks up its session, token or account, so a revocation takes effect at once.
 """
@@ -27,7 +27,6 @@ import os
 import re
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -39,7 +38,7 @@ from api.auth.auditor import RECEIVE_HOOK, Auditor
 from api.auth.identity import ROLES, Credential, Identity, Role, hash_secret
 from api.auth.passwords import ADMIN, Passwords, WrongPassword, WrongSecret, client_key
 from api.errors import ApiError, unavailable
-from api.operations.intermediaries import from_browser, speaks_for_others
+from api.operations.intermediaries import from_browser, sign_of_another_client
 from api.read_threads import DatabaseReads
 from api.schemas.records import ErrorDetail
 from api.server.client_address import is_local_socket
@@ -51,7 +50,14 @@ from store.tasks import get_task
 from store.tokens import Token
 from supervisor.host.osport import peer
 from supervisor.ipc import run_token
-from supervisor.ipc.control_client import ControlClient, RequestRefused, TemporarilyUnavailable, Unavailable
+from supervisor.ipc.control_client import (
+    CommandEntry,
+    ControlClient,
+    NotSent,
+    RequestRefused,
+    TemporarilyUnavailable,
+    Unavailable,
+)
 from supervisor.ipc.messages import DaemonSettings
 
 log = logging.getLogger("gunicorn.error")
@@ -157,7 +163,7 @@ class Authenticator:
 
     def trusted_peer(self, req: falcon.Request) -> bool:
         """Return whether the peer's uid alone authenticates the request."""
-        if not is_local_socket(req.env) or speaks_for_others(req):
+        if not is_local_socket(req.env) or sign_of_another_client(req):
             return False
         uid = self._peer_uid(req)
         return uid != self._overflow_uid and uid in self._trusted_uids
@@ -168,8 +174,11 @@ class Authenticator:
             return ": the Authorization header has no valid credential"
         if not is_local_socket(req.env):
             return ""
-        if speaks_for_others(req):
-            return ": a header of a proxy or a browser shows that the request is for another client"
+        if sign := sign_of_another_client(req):
+            return (
+                f": the request may be for a client of a proxy or browser, because it has {sign}. Send a token or a "
+                "password; a proxy must connect to proxy_socket in [http]"
+            )
         uid = self._peer_uid(req)
         if uid == self._overflow_uid:
             return f": user {uid} is never trusted, because it stands for all users that a user namespace cannot map"
@@ -182,7 +191,7 @@ class Authenticator:
     @staticmethod
     def peer_pid(req: falcon.Request) -> int | None:
         """Return the pid that connected to the Unix socket; None if it is unknown or acts for another client."""
-        if not is_local_socket(req.env) or speaks_for_others(req):
+        if not is_local_socket(req.env) or sign_of_another_client(req):
             return None
         return peer(req.env["gunicorn.socket"])[0] or None  # 0: the process is not visible in this PID namespace
 
@@ -201,7 +210,7 @@ class Authenticator:
             refusal = self.refusal(req, "The user name or the password is wrong")
             # An unknown name is not recorded: it may be a password in the wrong field.
             entry = {"who": "", "address": address_of(req), "target": err.account, "reason": refusal.detail}
-            self._auditor.record("login", status=401, **entry)
+            self._auditor.record(self._auditor.entry("login", status=401, **entry))
             raise refusal from err
 
     def hash_password(self, password: str) -> str:
@@ -233,9 +242,8 @@ class Authenticator:
                 "There is no such hook, or the signature or token is wrong",
                 headers={"WWW-Authenticate": 'Bearer realm="ringward"'},
             )
-            self._auditor.record(
-                RECEIVE_HOOK, who="", address=address_of(req), status=401, target=name, reason=refusal.detail
-            )
+            entry = {"who": "", "address": address_of(req), "target": name, "reason": refusal.detail}
+            self._auditor.record(self._auditor.entry(RECEIVE_HOOK, status=401, **entry))
             raise refusal from err
 
     def refusal(self, req: falcon.Request, detail: str) -> ApiError:
@@ -332,8 +340,8 @@ class Authenticator:
             self._tag = digest.hex()[:32]
         return self._tag
 
-    def open_session(self, account: Account | None) -> str:
-        """Create a session of an account (None for `admin`) and return its secret.
+    def open_session(self, account: Account | None, entry: CommandEntry | None) -> str:
+        """Create a session of an account (None for `admin`), together with `entry`, and return its secret.
 
         Raises:
             ApiError: 401 the account was removed meanwhile; 503 the scheduler, which stores sessions, is down.
@@ -341,21 +349,13 @@ class Authenticator:
         secret = new_secret()
         tag = self.password_tag() if account is None else account.tag
         arguments = {"hash": hash_secret(secret), "password_tag": tag, "account": account is not None}
-        execute_command(lambda: self._control.call("session_create", **arguments))
+        execute_command(lambda: self._control.call("session_create", entry, **arguments))
         return secret
 
-    def close_sessions(self, req: falcon.Request) -> Identity | None:
-        """End the sessions of the request's cookies; return the identity of the last one, None if there was none.
-
-        Raises:
-            ApiError: 503 the scheduler is down.
-        """
-        closed = None
-        for digest in self._cookies(req):
-            if (identity := self._by_session(digest)) is not None:
-                execute_command(partial(self._control.call, "session_delete", hash=digest))
-                closed = identity
-        return closed
+    def sessions_of(self, req: falcon.Request) -> dict[str, Identity]:
+        """Return the identities of the sessions of the request's cookies by hash."""
+        found = {digest: self._by_session(digest) for digest in self._cookies(req)}
+        return {digest: identity for digest, identity in found.items() if identity is not None}
 
     def _by_session(self, digest: str) -> Identity | None:
         """Return the identity of a session, and record its use; None if it has ended."""
@@ -383,7 +383,7 @@ def execute_command(command: Callable[[], T]) -> T:
     """Execute a command of the scheduler.
 
     Raises:
-        ApiError: the scheduler's refusal with its status; 503 if it is down and did nothing.
+        ApiError: the scheduler's refusal with its status; 503 if it does not answer.
     """
     try:
         return command()
@@ -394,8 +394,10 @@ def execute_command(command: Callable[[], T]) -> T:
     except TemporarilyUnavailable as err:
         reason = str(err).partition(":")[0]  # the rest contains paths
         raise unavailable(f"{reason[:1].upper()}{reason[1:]}; nothing was changed") from err
-    except Unavailable as err:
+    except NotSent as err:
         raise unavailable("The scheduler is down; nothing was changed") from err
+    except Unavailable as err:
+        raise unavailable("The scheduler did not answer; check what has changed before you repeat this") from err
 
 
 def _bearer(req: falcon.Request) -> str | None:

@@ -252,7 +252,7 @@ class Passwords:
             if result is None or result["allowed"]:
                 return
             wait_s = max(1, int(result["retry_after_s"]))
-        raise ApiError(429, f"Too many wrong {noun}; try again in a minute", headers={"Retry-After": str(wait_s)})
+        raise ApiError(429, f"Too many wrong {noun}; try again in {wait_s} s", headers={"Retry-After": str(wait_s)})
 
     def _count_failure(self, client: str, account: str) -> None:
         if len(self._failures) > _CLIENTS:

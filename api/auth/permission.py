@@ -21,13 +21,13 @@ _VERBS = {
     "resumeTask": "resume",
 }
 """The permission that a run needs for each operation."""
-_OF_MANY_UNITS = frozenset(f"{verb}Units" for verb in ("start", "stop", "restart", "pause", "resume"))
+_OF_MANY_UNITS = frozenset(f"{verb}Units" for verb in ("start", "stop", "restart", "pause", "resume", "enable"))
 """Operations that affect only the units for which the run has the permission."""
 
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-def admit(context: Context, operation: Operation, call: Call) -> None:
+def require(context: Context, operation: Operation, call: Call) -> None:
     """Authenticate the client, and check its origin and role.
 
     Raises:

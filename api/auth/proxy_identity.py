@@ -39,8 +39,9 @@ def resolve_headers(environ: Environ, headers: IdentityHeaders | None, *, from_p
     if not sent:
         return
     repeated = _repeated(received, names)
-    given = str(sent.get(_variable(headers.secret), "")).encode("latin-1")
-    genuine = from_proxy and hmac.compare_digest(given, headers.expected.encode())
+    # A proxy that adds its secret to the client's also counts as genuine, so that identify() can report the mistake.
+    secrets = [value.encode("latin-1") for name, value in received if _variable(name) == _variable(headers.secret)]
+    genuine = from_proxy and any(hmac.compare_digest(given, headers.expected.encode()) for given in secrets)
     values = (sent.get(_variable(headers.user), ""), sent.get(_variable(headers.groups), ""), repeated)
     environ[_FOUND] = values if genuine else None
 

@@ -134,7 +134,7 @@ def _temperatures() -> list[schemas.Temperature]:
     ]
 
 
-class Processes:
+class DaemonProcesses:
     """The daemon's processes. No other process of the host is read."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class System:
     def __init__(self) -> None:
         self._threads = Threads(1)
         self._asking = BoundedSemaphore()
-        self._processes = Processes()
+        self._processes = DaemonProcesses()
         self._disk_rates, self._network_rates = Rates(), Rates()
         self._latest: schemas.System | None = None
         self._latest_s = 0.0

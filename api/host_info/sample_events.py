@@ -18,7 +18,7 @@ _MARGIN_S = 0.1
 """Time to wait after the end of an interval for its sample to be stored."""
 
 
-def shown(sample: metrics.Sample) -> Sample:
+def shown(sample: metrics.MetricSample) -> Sample:
     """Convert a stored sample; floats, which are never negative, are rounded to two decimal places."""
     values: dict[str, Any] = {
         name: int(value * 100 + 0.5) / 100 if type(value) is float else value
@@ -28,7 +28,7 @@ def shown(sample: metrics.Sample) -> Sample:
     return Sample(t=rfc3339(sample.at), **values)
 
 
-class Samples:
+class NewestSample:
     """The newest sample. It is read periodically while streams wait for it."""
 
     def __init__(self, reads: DatabaseReads) -> None:

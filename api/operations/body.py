@@ -134,6 +134,9 @@ def read(req: falcon.Request, limit_bytes: int, take: Callable[[int], bool]) -> 
     """
     if not req.content_length and "HTTP_TRANSFER_ENCODING" not in req.env:
         return b""
+    too_large = ApiError(413, f"The body exceeds {limit_bytes} bytes")
+    if req.env["ringward.awaits_continue"] and (req.content_length or 0) > limit_bytes:
+        raise too_large
     stream = req.env["wsgi.input"]
     parts: list[bytes] = []
     size, fits = 0, True
@@ -158,7 +161,7 @@ def read(req: falcon.Request, limit_bytes: int, take: Callable[[int], bool]) -> 
         _give_up(req)
         raise ApiError(400, "The client disconnected") from err
     if size > limit_bytes:
-        raise ApiError(413, f"The body exceeds {limit_bytes} bytes")
+        raise too_large
     if size < (req.content_length or 0):
         # The client disconnected in the middle of the request, so do not execute it.
         _give_up(req)

@@ -35,14 +35,14 @@ def is_known(req: falcon.Request, tag: str) -> bool:
     return header.strip() == "*" or tag in _TAG.findall(header)
 
 
-class Span(NamedTuple):
+class ByteRange(NamedTuple):
     """A range of a body: from byte `start` up to, but excluding, `end`."""
 
     start: int
     end: int
 
 
-def span(req: falcon.Request, size: int, tag: str) -> Span | None:
+def span(req: falcon.Request, size: int, tag: str) -> ByteRange | None:
     """Return the part of a body that the request asks for; None for the whole body.
 
     The range is ignored if it is invalid, if there are several, if it refers to another version of the body (If-Range),
@@ -67,7 +67,7 @@ def span(req: falcon.Request, size: int, tag: str) -> Span | None:
             return None
     if start >= end:
         raise ApiError(416, f"The log has {size} bytes", headers={"Content-Range": f"bytes */{size}"})
-    return Span(start, end)
+    return ByteRange(start, end)
 
 
 def _number(digits: str) -> int:

@@ -15,7 +15,7 @@ from falcon.routing import CompiledRouter
 from api.errors import HOST, ApiError, invalid, origin_of
 from api.operations.encoding import finish
 from api.schemas.records import ErrorDetail
-from api.schemas.wire_times import parse_rfc3339, rfc3339
+from api.schemas.wire_times import RFC3339, parse_rfc3339, rfc3339
 from api.server.client_address import Exposure, is_local_socket
 
 PROBES = ("/healthz", "/readyz")
@@ -33,7 +33,8 @@ _END_OF_PATH = re.compile("[?#]")
 
 DEADLINE: tuple[str, dict[str, object], str] = (
     "Ringward-Deadline",
-    {"type": "string"},  # without a format: a generator of clients knows that only in queries
+    # Not as the format date-time: openapi-python-client omits operations that have it in a header.
+    {"type": "string", "pattern": f"^{RFC3339.pattern}$"},
     "An RFC 3339 time. A request that arrives later, by the clock of the server, is refused. Events `ping` have it.",
 )
 
@@ -127,7 +128,7 @@ class Guard:
             route = self._router.find(req.path, req=req)
             if route is None:
                 raise falcon.HTTPNotFound
-            raise falcon.HTTPMethodNotAllowed(route[0].allow)  # type: ignore[attr-defined]  # api.app.Route
+            raise falcon.HTTPMethodNotAllowed(route[0].allow)  # type: ignore[attr-defined]  # api.app.PathRoute
 
     def _check_host(self, req: falcon.Request) -> None:
         host = req.env.get("HTTP_HOST", "")

@@ -1,103 +1,79 @@
-"""Headers that show that a proxy or a browser sent a request for another client.
+"""Signs that a proxy or a browser sent a request for another client.
 
 A peer of the Unix socket is trusted because of its user. A proxy that runs as that user would extend the trust to all
-its clients, so a single header that only proxies add revokes it. The list has the names that servers, load balancers,
-content delivery networks and login proxies document for the client's address, the original request, the client's
-certificate and the user.
+its clients. So a request is trusted only if it looks like one that a program sends for itself: HTTP/1.1, without a
+foreign host, and with no header except those that curl, this project's clients, and HTTP libraries add by default.
+Headers that only proxies add are too many to list.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import falcon
 
 from api.auth import proxy_identity
 
-_OF_PROXIES = frozenset(
-    f"HTTP_{name.upper().replace('-', '_')}"
-    for name in (
-        "CDN-Loop",
-        "Client-IP",
-        "DO-Connecting-IP",
-        "Forwarded",
-        "Forwarded-For",
-        "Incap-Client-IP",
-        "Proxy-Client-IP",
-        "Remote-Addr",
-        "Remote-Groups",
-        "Remote-User",
-        "Surrogate-Capability",
-        "True-Client-IP",
-        "Via",
-        "X-Amz-Cf-Id",
-        "X-Amzn-Trace-Id",
-        "X-BlueCoat-Via",
-        "X-Client-Cert",
-        "X-Client-IP",
-        "X-Client-Verify",
-        "X-Cloud-Trace-Context",
-        "X-Cluster-Client-IP",
-        "X-Connecting-IP",
-        "X-Forwarder-For",
-        "X-Host",
-        "X-NF-Client-Connection-IP",
-        "X-Nginx-Proxy",
-        "X-Originating-IP",
-        "X-Proxied-For",
-        "X-ProxyUser-IP",
-        "X-Real-IP",
-        "X-Remote-Addr",
-        "X-Remote-IP",
-        "X-Remote-User",
-        "X-Request-Start",
-        "X-Rewrite-URL",
-        "X-Scheme",
-        "X-Sucuri-ClientIP",
-        "X-Varnish",
-    )
+
+def _variables(*names: str) -> frozenset[str]:
+    return frozenset(f"HTTP_{name.upper().replace('-', '_')}" for name in names)
+
+
+_OF_PROGRAMS = _variables(
+    "Accept",
+    "Accept-Encoding",
+    "Authorization",
+    "Connection",
+    "Content-Encoding",
+    "Expect",
+    "Host",
+    "HTTP2-Settings",
+    "Idempotency-Key",
+    "If-Modified-Since",
+    "If-None-Match",
+    "If-Range",
+    "Last-Event-ID",
+    "Range",
+    "Ringward-Deadline",
+    "TE",
+    "Transfer-Encoding",
+    "Upgrade",
+    "User-Agent",
 )
-_PREFIXES_OF_PROXIES = tuple(
-    f"HTTP_{prefix.upper().replace('-', '_')}"
-    for prefix in (
-        "Akamai-",
-        "CF-",
-        "CloudFront-",
-        "Fastly-",
-        "Fly-",
-        "SSL-Client-",
-        "Tailscale-",
-        "WL-Proxy-",
-        "X-Akamai-",
-        "X-AppEngine-",
-        "X-ARR-",
-        "X-Auth-Request-",
-        "X-Azure-",
-        "X-Envoy-",
-        "X-Forwarded",
-        "X-Goog-",
-        "X-Original-",
-        "X-SSL-",
-        "X-Vercel-",
-    )
+_OF_BROWSERS = _variables(
+    "Accept-Language",
+    "Cache-Control",
+    "Cookie",
+    "DNT",
+    "Origin",
+    "Pragma",
+    "Priority",
+    "Referer",
+    "Upgrade-Insecure-Requests",
 )
-_OF_BROWSERS = ("HTTP_ORIGIN", "HTTP_COOKIE")
-_PREFIX_OF_BROWSERS = "HTTP_SEC_FETCH_"
 
 
 def from_browser(req: falcon.Request) -> bool:
     """Return whether the request has headers that only a browser sends for a page."""
-    return any(name.startswith(_PREFIX_OF_BROWSERS) for name in req.env)
+    return any(name.startswith("HTTP_SEC_FETCH_") for name in req.env)
 
 
-def through_proxy(names: Iterable[str]) -> bool:
-    """Return whether one of these names of a WSGI environment is a header that only proxies add."""
-    return any(name in _OF_PROXIES or name.startswith(_PREFIXES_OF_PROXIES) for name in names)
-
-
-def speaks_for_others(req: falcon.Request) -> bool:
-    """Return whether a header shows that a proxy or a browser acts for another client."""
-    return (
-        from_browser(req)
-        or proxy_identity.were_sent(req.env)
-        or through_proxy(req.env)
-        or any(name in req.env for name in _OF_BROWSERS)
+def through_proxy(req: falcon.Request) -> bool:
+    """Return whether the request has a header that neither programs nor browsers add."""
+    return proxy_identity.were_sent(req.env) or any(
+        name not in _OF_BROWSERS and not name.startswith("HTTP_SEC_") for name in _unusual_headers(req)
     )
+
+
+def sign_of_another_client(req: falcon.Request) -> str:
+    """Return what shows that a proxy or a browser may act for another client; empty if nothing does."""
+    for name in _unusual_headers(req):
+        return f"the header {name.removeprefix('HTTP_').replace('_', '-').title()}"
+    if proxy_identity.were_sent(req.env):
+        return "a header that names a person"
+    if req.env.get("HTTP_HOST", "").lower() not in ("", "localhost"):
+        return "a Host other than localhost"
+    # By default, most versions of nginx forward requests as HTTP/1.0 with Host localhost, and add no header.
+    return "" if req.env["SERVER_PROTOCOL"] == "HTTP/1.1" else "an HTTP version other than 1.1"
+
+
+def _unusual_headers(req: falcon.Request) -> Iterator[str]:
+    return (name for name in req.env if name.startswith("HTTP_") and name not in _OF_PROGRAMS)

@@ -16,9 +16,10 @@ from msgspec import Struct
 from api.auth.identity import Identity, Role
 from api.errors import base_url
 from api.operations.conditional import tag_of
-from api.operations.parameters import Deprecation, Param
+from api.operations.parameters import Deprecation, QueryParameter
 from api.schemas.records import Body, Document
 from api.worker_context import Context
+from supervisor.ipc.control_client import CommandEntry
 
 COMMAND_LINE = "ringward/"
 """The beginning of the command line's User-Agent."""
@@ -34,7 +35,7 @@ class Access(Enum):
     LOGIN = "login"
     """Any client, but browsers only from the server's own pages."""
     HOOK = "hook"
-    """Programs with the secret of a webhook, which the handler checks."""
+    """Programs with the secret of a webhook, or with the token of a job, which the handler checks."""
     LOCAL = "local"
     """A trusted peer of the Unix socket."""
     METRICS = "metrics"
@@ -61,6 +62,19 @@ class Call:
     """Whether the audit log already has this request."""
     on_done: "Callable[[int], None]" = field(default=lambda _status: None)
     """Records the request and its status in the audit log; called before a response that takes long."""
+    new_entry: Callable[[], CommandEntry] | None = None
+    """Returns an entry of the audit log for the case that the request succeeds; None if requests are not recorded."""
+    sent_entry: CommandEntry | None = None
+    """The entry that the request's commands carry."""
+
+    def entry(self) -> CommandEntry | None:
+        """Return the entry of the audit log for a command, with which the scheduler stores it.
+
+        `target` must be set before, and `result` if it does not depend on the scheduler's answer.
+        """
+        if self.sent_entry is None and self.new_entry is not None:
+            self.sent_entry = self.new_entry()
+        return self.sent_entry
 
     @property
     def by(self) -> str:
@@ -162,7 +176,7 @@ class Operation:
     method: str
     path: str
     _: KW_ONLY
-    query: tuple[Param, ...] = ()
+    query: tuple[QueryParameter, ...] = ()
     headers: tuple[tuple[str, dict[str, Any], str], ...] = ()
     body: Any = None
     body_required: bool = False

@@ -44,7 +44,7 @@ class Deprecation(Struct, frozen=True):
         return f"@{int(datetime.combine(self.since, time(), UTC).timestamp())}"
 
 
-class Param(Struct, frozen=True):
+class QueryParameter(Struct, frozen=True):
     """A query parameter.
 
     Attributes:
@@ -100,6 +100,7 @@ class PathParam(Struct, frozen=True):
 TASK_NAME = PathParam("taskName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the task or service.")
 RUN_ID = PathParam("runId", re.compile(r"^[0-9A-HJKMNP-TV-Z]{26}$"), 26, 26, "ULID of the run.")
 NOTIFICATION_ID = PathParam("notificationId", RUN_ID.pattern, 26, 26, "ULID of the notification.")
+_PING_EVENT = re.compile(r"^(start|fail|[0-9]|[1-9][0-9]|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$")
 PATH_PARAMS = {
     param.name: param
     for param in (
@@ -108,6 +109,9 @@ PATH_PARAMS = {
         PathParam("userName", re.compile(r"^[a-zA-Z0-9._@-]+$"), 1, 100, "Name of the account."),
         PathParam("notifierName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the notifier."),
         PathParam("hookName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the hook."),
+        PathParam("windowName", re.compile(r"^[a-zA-Z0-9._:-]+$"), 1, 100, "Name of the window."),
+        PathParam("pingToken", re.compile(r"^[A-Za-z0-9._~-]+$"), 16, 200, "Token of the task."),
+        PathParam("pingEvent", _PING_EVENT, 1, 5, "`start`, `fail`, or an exit code from 0 to 255."),
         RUN_ID,
         PathParam("lineNumber", re.compile(r"^[0-9]+$"), 1, 19, "Absolute number of the line, from 0."),
         PathParam("schemaName", re.compile(r"^[A-Za-z]+\.json$"), 1, 100, "Name of the schema."),
@@ -125,7 +129,7 @@ def integer(
     minimum: int | None = None,
     maximum: int | None = None,
     aliases: tuple[str, ...] = (),
-) -> Param:
+) -> QueryParameter:
     """Declare an int64 between `minimum` and `maximum`."""
     low = INT64_MIN if minimum is None else minimum
     high = INT64_MAX if maximum is None else maximum
@@ -145,10 +149,10 @@ def integer(
         schema["minimum"] = minimum
     if maximum is not None:
         schema["maximum"] = maximum
-    return Param(name, parse, schema, default, description, aliases)
+    return QueryParameter(name, parse, schema, default, description, aliases)
 
 
-def clamped(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
+def clamped(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> QueryParameter:
     """Declare an integer of any size, documented as text; values beyond int64 become the nearest int64."""
 
     def parse(text: str) -> int:
@@ -161,10 +165,10 @@ def clamped(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Pa
             return INT64_MIN if negative else INT64_MAX
         return max(INT64_MIN, min(INT64_MAX, -int(digits) if negative else int(digits)))
 
-    return Param(name, parse, {"type": "string", "pattern": "^-?[0-9]+$"}, None, description, aliases)
+    return QueryParameter(name, parse, {"type": "string", "pattern": "^-?[0-9]+$"}, None, description, aliases)
 
 
-def flag(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
+def flag(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> QueryParameter:
     """Declare a boolean: true, false, 1 or 0."""
 
     def parse(text: str) -> bool:
@@ -172,7 +176,7 @@ def flag(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param
             raise ValueError("must be true or false")
         return text in ("true", "1")
 
-    return Param(name, parse, {"type": "boolean"}, None, description, aliases)
+    return QueryParameter(name, parse, {"type": "boolean"}, None, description, aliases)
 
 
 def choice(
@@ -183,7 +187,7 @@ def choice(
     others: tuple[str, ...] = (),
     or_empty: bool = False,
     aliases: tuple[str, ...] = (),
-) -> Param:
+) -> QueryParameter:
     """Declare one of `values`. `others` are accepted too, but not documented."""
 
     def parse(text: str) -> str:
@@ -192,15 +196,15 @@ def choice(
         return text
 
     schema = {"type": "string", "enum": [*values, *([""] if or_empty else [])]}
-    return Param(name, parse, schema, None, description, aliases)
+    return QueryParameter(name, parse, schema, None, description, aliases)
 
 
-def text(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> Param:
+def text(name: str, description: str, *, aliases: tuple[str, ...] = ()) -> QueryParameter:
     """Declare a parameter with any text."""
-    return Param(name, str, {"type": "string"}, None, description, aliases)
+    return QueryParameter(name, str, {"type": "string"}, None, description, aliases)
 
 
-def shaped(name: str, description: str, shape: PathParam) -> Param:
+def shaped(name: str, description: str, shape: PathParam) -> QueryParameter:
     """Declare text that matches the pattern and length of a path parameter."""
 
     def parse(value: str) -> str:
@@ -209,10 +213,10 @@ def shaped(name: str, description: str, shape: PathParam) -> Param:
             raise ValueError(error.message)
         return value
 
-    return Param(name, parse, shape.schema, None, description)
+    return QueryParameter(name, parse, shape.schema, None, description)
 
 
-def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] = ()) -> Param:
+def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] = ()) -> QueryParameter:
     """Declare an RFC 3339 date-time, parsed to milliseconds since the epoch; finer digits round `up` or down.
 
     A time outside the years 1 to 9999 of UTC becomes the nearest time inside, so every filter selects the same.
@@ -221,10 +225,10 @@ def instant(name: str, description: str, *, up: bool, aliases: tuple[str, ...] =
     def parse(value: str) -> int:
         return max(FIRST_MS, min(LAST_MS, parse_rfc3339(value, up=up)))
 
-    return Param(name, parse, {"type": "string", "format": "date-time"}, None, description, aliases)
+    return QueryParameter(name, parse, {"type": "string", "format": "date-time"}, None, description, aliases)
 
 
-def statuses(name: str, description: str) -> Param:
+def statuses(name: str, description: str) -> QueryParameter:
     """Declare a comma-separated list of phases and end reasons; spaces and empty parts are ignored."""
 
     def parse(value: str) -> tuple[str, ...]:
@@ -235,7 +239,7 @@ def statuses(name: str, description: str) -> Param:
             raise ValueError(f"unknown status {words_of} (use {', '.join(_STATUSES)})")
         return words
 
-    return Param(name, parse, {"type": "string", "pattern": STATUSES}, (), description)
+    return QueryParameter(name, parse, {"type": "string", "pattern": STATUSES}, (), description)
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -243,7 +247,7 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in text.split(",") if (word := part.strip(_BLANKS))))
 
 
-def words(name: str, description: str, values: tuple[str, ...]) -> Param:
+def words(name: str, description: str, values: tuple[str, ...]) -> QueryParameter:
     """Declare a comma-separated list of some of `values`; spaces and empty parts are ignored."""
     allowed = frozenset(values)
 
@@ -254,10 +258,12 @@ def words(name: str, description: str, values: tuple[str, ...]) -> Param:
             raise ValueError(f"unknown words {', '.join(unknown)} (use {', '.join(values)})")
         return given
 
-    return Param(name, parse, {"type": "array", "items": {"type": "string", "enum": [*values]}}, (), description)
+    return QueryParameter(
+        name, parse, {"type": "array", "items": {"type": "string", "enum": [*values]}}, (), description
+    )
 
 
-def several(name: str, description: str, shape: PathParam, most: int) -> Param:
+def several(name: str, description: str, shape: PathParam, most: int) -> QueryParameter:
     """Declare a comma-separated list of at most `most` texts that match a path parameter."""
 
     def parse(text: str) -> tuple[str, ...]:
@@ -271,12 +277,12 @@ def several(name: str, description: str, shape: PathParam, most: int) -> Param:
         return given
 
     schema = {"type": "array", "items": shape.schema, "maxItems": most}
-    return Param(name, parse, schema, (), description)
+    return QueryParameter(name, parse, schema, (), description)
 
 
-def parse_query(params: Iterable[Param], query_string: str) -> tuple[dict[str, object], list[ErrorDetail]]:
+def parse_query(params: Iterable[QueryParameter], query_string: str) -> tuple[dict[str, object], list[ErrorDetail]]:
     """Parse a query string; return the values by documented name, and all errors."""
-    by_name: dict[str, Param] = {}
+    by_name: dict[str, QueryParameter] = {}
     values: dict[str, object] = {}
     for param in params:
         values[param.name] = param.default

@@ -1,4 +1,4 @@
-"""Handlers for access: login and logout, the generated password, tokens, the audit log, and accounts of people.
+"""Handlers for access: login and logout, the generated password, tokens, and accounts of people.
 
 The account `admin` is not among the accounts: its password is part of the daemon's configuration.
 """
@@ -12,17 +12,14 @@ from api.auth.identity import Role, hash_secret
 from api.auth.passwords import ADMIN
 from api.errors import ApiError
 from api.operations.operation import Access, Call, Operation, json_of
-from api.operations.parameters import integer
 from api.schemas import access as schemas
 from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.worker_context import Context
-from store import accounts, audit, tokens
+from store import accounts, tokens
 from store.accounts import Account
-from store.audit import StoredEntry
 from store.sessions import MAX_AGE_MS
 from store.tokens import Token
 
-_REJECTED = 400
 _OF_THE_PROXY = (400, 403)
 """Error statuses for a person whom a proxy has authenticated. A login would not help, so they are not hidden."""
 
@@ -45,7 +42,7 @@ def login(context: Context, call: Call) -> None:
     if call.identity is None:
         account = context.auth.check_password(call.req, call.body.username, secret)
         call.identity = context.auth.identity_of(account)
-        secret = context.auth.open_session(account)
+        secret = context.auth.open_session(account, call.entry())
     call.resp.set_cookie(
         context.auth.cookie,
         secret,
@@ -69,7 +66,9 @@ def login(context: Context, call: Call) -> None:
 )
 def logout(context: Context, call: Call) -> None:
     """Log out."""
-    call.identity = context.auth.close_sessions(call.req)
+    for digest, identity in context.auth.sessions_of(call.req).items():
+        call.identity = identity
+        context.command("session_delete", call.entry(), hash=digest)
     call.resp.unset_cookie(context.auth.cookie, path=context.boot.base_path or "/", same_site="Strict")
     call.no_content()
 
@@ -167,7 +166,7 @@ def create_token(context: Context, call: Call) -> None:
         last_used_at=None,
     )
     try:
-        context.command("token_create", **token._asdict())
+        context.command("token_create", call.entry(), **token._asdict())
     except ApiError as err:
         # The scheduler may have stored the token and died before it answered. The token is then valid, and an error
         # response would lose its secret forever.
@@ -180,44 +179,9 @@ def create_token(context: Context, call: Call) -> None:
 def revoke_token(context: Context, call: Call) -> None:
     """Revoke a token; its streams end within seconds."""
     name = call.path["tokenName"]
-    if not context.command("token_delete", name=name)["found"]:
+    if not context.command("token_delete", call.entry(), name=name)["found"]:
         raise ApiError(404, f'No token named "{name}"')
     call.no_content()
-
-
-def _shown(stored: StoredEntry) -> schemas.AuditEntry:
-    entry = stored.entry
-    rejected = entry.status >= _REJECTED
-    return schemas.AuditEntry(
-        id=stored.id,
-        at=rfc3339(entry.at),
-        who=entry.who or UNSET,
-        from_=entry.address,
-        operation=entry.operation,
-        target=entry.target or UNSET,
-        status=entry.status,
-        result=UNSET if rejected else entry.reason or UNSET,
-        reason=entry.reason or UNSET if rejected else UNSET,
-    )
-
-
-@Operation(
-    "GET",
-    "/api/audit",
-    role=Role.ADMIN,
-    query=(
-        integer("before", "Only entries older than this one: nextCursor of the previous page.", minimum=1),
-        integer("limit", "Page size.", 50, minimum=1, maximum=500),
-    ),
-    answers={200: json_of(schemas.Audit)},
-    tag="daemon",
-)
-def list_audit(context: Context, call: Call) -> None:
-    """List who did what, newest first."""
-    limit: int = call.query["limit"]
-    entries = context.reads(audit.entries, call.query["before"], limit + 1)
-    cursor = entries[limit - 1].id if len(entries) > limit else UNSET
-    call.answer(schemas.Audit(items=[_shown(entry) for entry in entries[:limit]], next_cursor=cursor))
 
 
 def _account_info(account: Account) -> schemas.AccountInfo:
@@ -262,7 +226,7 @@ def create_user(context: Context, call: Call) -> None:
         password_changed_at=now_ms,
     )
     try:
-        context.command("account_create", **account._asdict())
+        context.command("account_create", call.entry(), **account._asdict())
     except ApiError as err:
         # The scheduler may have stored the account and died before it answered.
         if err.status != 503 or context.reads(accounts.by_tag, account.tag) is None:
@@ -283,7 +247,7 @@ def set_user_password(context: Context, call: Call) -> None:
     """Change the password of an account; its sessions and streams end within seconds."""
     name = _name(call)
     arguments = {"name": name, "password_hash": context.auth.hash_password(call.body.password), "tag": new_secret()}
-    if not context.command("account_password", **arguments)["found"]:
+    if not context.command("account_password", call.entry(), **arguments)["found"]:
         raise ApiError(404, f'No account named "{name}"')
     call.no_content()
 
@@ -292,7 +256,7 @@ def set_user_password(context: Context, call: Call) -> None:
 def remove_user(context: Context, call: Call) -> None:
     """Remove an account; its sessions and streams end within seconds."""
     name = _name(call)
-    if not context.command("account_delete", name=name)["found"]:
+    if not context.command("account_delete", call.entry(), name=name)["found"]:
         raise ApiError(404, f'No account named "{name}"')
     call.no_content()
 

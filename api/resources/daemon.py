@@ -5,6 +5,7 @@ import hashlib
 import os
 import socket
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import falcon
@@ -13,15 +14,35 @@ from msgspec import UNSET, structs
 from api.auth.identity import Role
 from api.errors import ApiError, unavailable
 from api.host_info import sample_events
-from api.operations.intermediaries import through_proxy
+from api.operations.intermediaries import sign_of_another_client, through_proxy
 from api.operations.operation import Access, Call, Operation, json_of
 from api.operations.parameters import flag, instant, integer
+from api.resources.upcoming import open_window
 from api.schemas import records as schemas
-from api.schemas.daemon_info import MaxRunning, Slot, SlotRun, Slots, System, SystemMetrics
+from api.schemas.daemon_info import (
+    CalendarDay,
+    Calendars,
+    CalendarYear,
+    ChangedUnit,
+    DaemonInfo,
+    Export,
+    LeftRunning,
+    MaxRunning,
+    Reloaded,
+    SilentTask,
+    Slot,
+    SlotRun,
+    Slots,
+    System,
+    SystemMetrics,
+)
+from api.schemas.pauses import pause_of
+from api.schemas.task_view import attributed
 from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.server.client_address import is_local_socket, parse_address
-from api.worker_context import Context
+from api.worker_context import Context, is_ready
 from store import daemon_values, metrics
+from store.database import Database
 from supervisor.host.files import DAMAGED, read_json
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.version import VERSION
@@ -29,29 +50,33 @@ from supervisor.version import VERSION
 META_KEY = "info"
 
 
-@Operation("GET", "/api/daemon", role=Role.VIEWER, answers={200: json_of(schemas.DaemonInfo)}, tag="daemon")
+@Operation("GET", "/api/daemon", role=Role.VIEWER, answers={200: json_of(DaemonInfo)}, tag="daemon")
 def get_daemon(context: Context, call: Call) -> None:
     """Get daemon info.
 
     While the scheduler is down, return the state that it stored last.
     """
-    boot = context.boot
+    boot, starting = context.boot, context.starting
     answer = context.scheduler.info(context)
     problem = database_problem(boot)
-    info: dict[str, Any] = answer or ({} if problem else context.reads(daemon_values.get_meta, META_KEY, {}))
+    info: dict[str, Any] = answer or (
+        {} if problem or starting else context.reads(daemon_values.get_meta, META_KEY, {})
+    )
     path = info.get("config_path", boot.config_path)
     loaded_at = info.get("config_loaded_at")
     call.answer(
-        schemas.DaemonInfo(
+        DaemonInfo(
             version=VERSION,
             started_at=rfc3339(boot.started_at),
             uptime_ms=max(0, time.time_ns() // 1_000_000 - boot.started_at),
             config_path=path,
             config_loaded_at=known_rfc3339(loaded_at),
             config_stale=bool(info.get("config_stale")),
-            config_warnings=[str(warning) for warning in info.get("config_warnings", ())],
+            config_warnings=[*info.get("config_warnings", ()), *info.get("config_advice", ())],
+            config_advice=info.get("config_advice", []),
             timezone=info.get("timezone") or UNSET,
             scheduler_active=answer is not None,
+            starting=starting,
             database_problem=UNSET if problem is None else problem["detail"],
             store="sqlite" if boot.database_url is None else "postgresql",
             hostname=socket.gethostname(),
@@ -59,22 +84,24 @@ def get_daemon(context: Context, call: Call) -> None:
             services=info.get("services", 0),
             exports=[_export(export) for export in info.get("exports", ())],
             left_running=[
-                schemas.LeftRunning(run_id=leftover["run"], task_name=leftover["task"], processes=leftover["processes"])
+                LeftRunning(run_id=leftover["run"], task_name=leftover["task"], processes=leftover["processes"])
                 for leftover in (answer or {}).get("left_running", ())
             ],
             silent_task_count=info.get("silent_task_count", 0),
             silent_tasks=[
-                schemas.SilentTask(task["name"], rfc3339(task["runs_again_at"]))
-                for task in info.get("silent_tasks", ())
+                SilentTask(task["name"], rfc3339(task["runs_again_at"])) for task in info.get("silent_tasks", ())
             ],
+            pause=UNSET if problem or starting else attributed(schemas.Withholding, context.reads(_pause)),
+            windows=[open_window(opening) for opening in (answer or {}).get("windows", ())],
             removals_held_until=known_rfc3339(info.get("removals_held_until")),
             inotify_problems=info.get("inotify_problems", []),
+            log_problems=info.get("log_problems", []),
         )
     )
 
 
-def _export(export: dict[str, Any]) -> schemas.Export:
-    return schemas.Export(
+def _export(export: dict[str, Any]) -> Export:
+    return Export(
         name=export["name"],
         type=export["type"],
         behind_lines=export["behind_lines"],
@@ -88,10 +115,29 @@ def _export(export: dict[str, Any]) -> schemas.Export:
     )
 
 
+def _pause(db: Database) -> dict[str, Any] | None:
+    pause: dict[str, Any] | None = daemon_values.get_meta(db, "pause")
+    return pause
+
+
+@Operation("POST", "/api/daemon/pause", role=Role.OPERATOR, body=schemas.PauseBody, tag="daemon")
+def pause_daemon(context: Context, call: Call) -> None:
+    """Pause all schedules together, beside the pauses of single tasks."""
+    context.command("daemon_pause", call.entry(), by=call.by, **pause_of(call.body))
+    call.no_content()
+
+
+@Operation("POST", "/api/daemon/resume", role=Role.OPERATOR, tag="daemon")
+def resume_daemon(context: Context, call: Call) -> None:
+    """Resume all schedules from now on, except those of tasks that are paused themselves."""
+    context.command("daemon_resume", call.entry(), by=call.by)
+    call.no_content()
+
+
 @Operation("POST", "/api/daemon/trust-clock", role=Role.ADMIN, tag="daemon")
 def trust_clock(context: Context, call: Call) -> None:
     """Confirm that the wall clock is right, so that old runs are removed."""
-    context.command("clock_trust", by=call.by)
+    context.command("clock_trust", call.entry(), by=call.by)
     context.scheduler.forget()
     call.no_content()
 
@@ -102,10 +148,10 @@ def _from_this_host(req: falcon.Request) -> bool:
     A proxy on this host may forward requests from other hosts, so a request that passed a proxy does not count. A
     session cookie says nothing about the host.
     """
-    if through_proxy(req.env):
-        return False
     if is_local_socket(req.env):
-        return True
+        return not sign_of_another_client(req)
+    if through_proxy(req):
+        return False
     client = parse_address(req.remote_addr)
     return client is not None and client.is_loopback
 
@@ -136,19 +182,19 @@ def identify_daemon(context: Context, call: Call) -> None:
     "/api/daemon/reload",
     role=Role.ADMIN,
     query=(flag("dry_run", "Only show the changes."),),
-    answers={200: json_of(schemas.Reloaded)},
+    answers={200: json_of(Reloaded)},
     tag="daemon",
 )
 def reload_daemon(context: Context, call: Call) -> None:
     """Reload the configuration and apply the differences."""
     call.target = "dry run" if call.query["dry_run"] else ""
     arguments = {"by": call.by, "dry_run": bool(call.query["dry_run"])}
-    result = context.patient_command("reload", **arguments)
+    result = context.patient_command("reload", call.entry(), **arguments)
     context.scheduler.forget()
     call.answer(
-        schemas.Reloaded(
+        Reloaded(
             added=result["added"],
-            changed=[schemas.ChangedUnit(**unit) for unit in result["changed"]],
+            changed=[ChangedUnit(**unit) for unit in result["changed"]],
             removed=result["removed"],
             warnings=result["warnings"],
         )
@@ -168,14 +214,19 @@ def get_health(_context: Context, call: Call) -> None:
 )
 def get_readiness(context: Context, call: Call) -> None:
     """Check that commands are accepted and stored."""
-    info = context.scheduler.info(context)
+    starting, info = context.starting, context.scheduler.info(context)
     if not os.path.isdir(context.boot.runtime_dir):
         raise unavailable("Not ready: the runtime directory was removed")
-    if info is None or not info.get("storing", True):
+    if info is None or not is_ready(info):
         problem = database_problem(context.boot)
         if problem is not None:
-            raise unavailable(f"Not ready: {problem['summary']}")
-        reason = "the scheduler does not answer" if info is None else "the database cannot be written"
+            reason = problem["summary"]
+        elif info is not None and not info.get("storing", True):
+            reason = "the database cannot be written"
+        elif starting:
+            reason = "the daemon is starting"
+        else:
+            reason = "the scheduler does not answer" if info is None else "the scheduler is starting"
         raise unavailable(f"Not ready: {reason}")
     call.answer(schemas.Health(status="degraded" if info.get("degraded") else "ok"))
 
@@ -212,6 +263,34 @@ def list_slots(context: Context, call: Call) -> None:
 
 def _visible(call: Call, runs: list[tuple[str, str, int]]) -> list[SlotRun]:
     return [SlotRun(run_id=run, task_name=task, places=places) for run, task, places in runs if call.sees(task)]
+
+
+@Operation(
+    "GET",
+    "/api/calendars",
+    role=Role.VIEWER,
+    query=(integer("year", "Year of the days; default: the present one.", None, minimum=1970, maximum=2200),),
+    answers={200: json_of(Calendars)},
+    tag="daemon",
+)
+def list_calendars(context: Context, call: Call) -> None:
+    """List the calendars, with their closed days in a year."""
+    year = call.query["year"] or datetime.now(UTC).year
+    calendars = context.command("calendars", year=year)["calendars"]
+    call.answer(
+        Calendars(
+            year=year,
+            items=[
+                CalendarYear(
+                    name=calendar["name"],
+                    country=calendar["country"] or UNSET,
+                    subdivision=calendar["subdivision"] or UNSET,
+                    days=[CalendarDay(date=day, name=name or UNSET) for day, name in calendar["days"]],
+                )
+                for calendar in calendars
+            ],
+        )
+    )
 
 
 _HOUR_MS = 3_600_000

@@ -22,6 +22,7 @@ _KINDS = (
     "run.ended",
     "run.deleted",
     "run.restored",
+    "flow.step",
     "service.state",
     "service.flapping",
     "config.reloaded",

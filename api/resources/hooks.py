@@ -1,6 +1,8 @@
-"""Handler of incoming webhooks: requests from other programs that start a task.
+"""Handlers of requests from other programs: webhooks, which start a task, and pings, which report runs elsewhere.
 
-No part of a request is interpreted before the sender has proved that it has the hook's secret.
+No part of a webhook is interpreted before the sender has proved that it has the hook's secret. The token at the end of
+a ping's address is its only proof, and is as secret as a password: it is in no log and no entry of the audit log, and
+the scheduler gets its hash.
 """
 
 import hashlib
@@ -27,6 +29,9 @@ from store.runs.writes import Run
 _JsonPath = list[str | int]
 _EVENT_HEADERS = {"github": "X-GitHub-Event", "gitlab": "X-Gitlab-Event"}
 _FORM = "application/x-www-form-urlencoded"
+_MOST_OUTPUT_BYTES = 64 << 10
+_START, _FAIL = "start", "fail"
+_OUTPUT: dict[str, dict[str, object]] = {"application/octet-stream": {"type": "string", "format": "binary"}}
 
 
 class _Hook(msgspec.Struct):
@@ -88,10 +93,9 @@ def receive_hook(context: Context, call: Call) -> None:
         call.no_content()
         return
     call.target = hook.task
-    run_id, run = _triggered(context, call, hook, proof, _params(document, hook.params))
-    call.result = f"run {run_id}"
-    call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
-    call.answer(run_view.snake(stored(context, run_id, None) if run is None else run), 202)
+    run, is_row = _triggered(context, call, hook, proof, _params(document, hook.params))
+    call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run.id}")
+    call.answer(run_view.snake(run if is_row else stored(context, run, is_row=False)), 202)
 
 
 def _proof(context: Context, call: Call, name: str, hook: _Hook) -> Proof:
@@ -182,9 +186,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _triggered(
-    context: Context, call: Call, hook: _Hook, proof: Proof, params: dict[str, str]
-) -> tuple[str, Run | None]:
+def _triggered(context: Context, call: Call, hook: _Hook, proof: Proof, params: dict[str, str]) -> tuple[Run, bool]:
     """Trigger the run. If the same request was received within the last day, return the run of that request.
 
     Raises:
@@ -204,8 +206,53 @@ def _triggered(
     elif key is not None:
         arguments |= {"key": key_of(call.by, f"key {key}"), "request": hashlib.sha256(call.body).hexdigest()}
     try:
-        return create_run(context, arguments)
+        return create_run(context, call, arguments)
     except ApiError as err:
         for error in err.errors:  # the body has no field "params": the values come from other places in it
             error.location = error.location.removeprefix("body.")
         raise
+
+
+@Operation(
+    "POST",
+    "/api/pings/{pingToken}",
+    role=Role.ANYBODY,
+    media=_OUTPUT,
+    body_limit_bytes=_MOST_OUTPUT_BYTES,
+    refusals=(404, 429),
+    access=Access.HOOK,
+)
+def ping(context: Context, call: Call) -> None:
+    """Report that a job elsewhere has succeeded; the body is its output.
+
+    It ends the run whose beginning was reported, or else is the report of a whole run.
+    """
+    _report(context, call, 0)
+
+
+@Operation(
+    "POST",
+    "/api/pings/{pingToken}/{pingEvent}",
+    role=Role.ANYBODY,
+    media=_OUTPUT,
+    body_limit_bytes=_MOST_OUTPUT_BYTES,
+    refusals=(404, 429),
+    access=Access.HOOK,
+)
+def report_ping(context: Context, call: Call) -> None:
+    """Report the beginning of a run of a job elsewhere, or its end with an exit code; the body is its output."""
+    event = call.path["pingEvent"]
+    if event == _START and call.body:
+        raise invalid([ErrorDetail("path.pingEvent", "takes no body: the output comes with the end of the run")])
+    _report(context, call, None if event == _START else 1 if event == _FAIL else int(event))
+
+
+def _report(context: Context, call: Call, exit_code: int | None) -> None:
+    token = hashlib.sha256(call.path["pingToken"].encode()).hexdigest()
+    output = call.body.decode("utf-8", "replace")
+    try:
+        context.command("report", token=token, run=new_ulid(), exit_code=exit_code, output=output)
+    except ApiError as err:
+        err.errors = []
+        raise
+    call.no_content()

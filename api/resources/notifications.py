@@ -4,7 +4,7 @@ from msgspec import UNSET, UnsetType
 
 from api.auth.identity import Role
 from api.operations.operation import Call, Content, Operation, json_of
-from api.operations.parameters import NOTIFICATION_ID, integer, shaped
+from api.operations.parameters import NOTIFICATION_ID, flag, integer, shaped
 from api.resources.runs.log_streams import LAST_EVENT_ID, send_events
 from api.schemas.daemon_info import (
     Notification,
@@ -94,14 +94,14 @@ def mark_notification_unread(context: Context, call: Call) -> None:
 
 def _mark(context: Context, call: Call, *, read: bool) -> None:
     notification_id = call.path["notificationId"]
-    context.command("notification_mark", id=notification_id, read=read)
+    context.command("notification_mark", call.entry(), id=notification_id, read=read)
     call.no_content()
 
 
 @Operation("POST", "/api/notifications/read", role=Role.OPERATOR, tag="notifications")
 def mark_all_notifications_read(context: Context, call: Call) -> None:
     """Mark every unread notification read."""
-    context.command("notifications_read")
+    context.command("notifications_read", call.entry())
     call.no_content()
 
 
@@ -142,6 +142,7 @@ def list_notifiers(context: Context, call: Call) -> None:
 @Operation(
     "POST",
     "/api/notifiers/{notifierName}/test",
+    query=(flag("long", "Add 20 lines of 300 characters, which are cut to what the service accepts."),),
     role=Role.ADMIN,
     answers={200: json_of(Tried)},
     refusals=(404,),
@@ -150,5 +151,5 @@ def list_notifiers(context: Context, call: Call) -> None:
 def test_notifier(context: Context, call: Call) -> None:
     """Send a test message through a notifier and wait for the result."""
     name = call.path["notifierName"]
-    error = context.patient_command("notifier_test", name=name)["error"]
+    error = context.patient_command("notifier_test", name=name, long=bool(call.query["long"]))["error"]
     call.answer(Tried(delivered=error is None, error=error or UNSET))

@@ -7,9 +7,11 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from api.auth.identity import Role
 from api.host_info.own_processes import named_pids, resident_bytes
@@ -86,30 +88,46 @@ class _StoredFigures(NamedTuple):
     used: dict[str, ResourceUse]
     """Resources used so far, by task."""
     active: dict[str, tuple[int, int]]
-    instances: list[tasks.Instance]
+    instances: list[tasks.StoredInstance]
     running: list[tuple[str, str]]
     """Pairs of task and run id of the active runs."""
     unread: int
-    newest: metrics.Sample | None
+    newest: metrics.MetricSample | None
 
 
 def _read_figures(db: Database, sees: Callable[[str], bool]) -> _StoredFigures:
-    records = [record for record in tasks.all_tasks(db) if sees(record.name)]
+    configured = [record for record in tasks.all_tasks(db) if sees(record.name)]
+    flow_of = {record.name: flow for record in configured if (flow := _flow_of(record)) is not None}
+    records = [record for record in configured if record.name not in flow_of]
     names = {record.name for record in records}
     return _StoredFigures(
         records=records,
         totals=[total for total in daily_outcomes.totals(db) if total.task_name in names],
-        used={name: used for name, used in usage.total_usage(db).items() if name in names},
+        used=_with_steps({name: used for name, used in usage.total_usage(db).items() if sees(name)}, names, flow_of),
         active=tasks.active_counts(db),
         instances=[instance for instance in tasks.instances(db) if instance.task_name in names],
         running=[
-            (run.task_name, run.id)
+            (name, run.id)
             for run in runs.unfinished_runs(db)
-            if run.status == "running" and run.task_name in names
+            if run.status == "running" and (name := flow_of.get(run.task_name, run.task_name)) in names
         ],
         unread=notifications.unread_count(db),
         newest=metrics.newest(db),
     )
+
+
+def _flow_of(record: tasks.TaskRecord) -> str | None:
+    """Return the flow of which a task is a step; None for other tasks."""
+    return msgspec.json.decode(record.definition).get("flow") if '"flow"' in record.definition else None
+
+
+def _with_steps(used: dict[str, ResourceUse], names: set[str], flow_of: Mapping[str, str]) -> dict[str, ResourceUse]:
+    """Return the resources of all tasks, with those of steps added to their flows."""
+    sums = {name: use for name, use in used.items() if name in names}
+    for step, flow in flow_of.items():
+        if step in used and flow in names:
+            sums[flow] = sums.get(flow, ResourceUse()).and_also(used[step])
+    return sums
 
 
 def _read_task_metrics(db: Database, sees: Callable[[str], bool]) -> tuple[_StoredFigures, MetricsText]:
@@ -248,6 +266,10 @@ def _add_tasks(text: MetricsText, stored: _StoredFigures) -> None:
     for total in stored.totals:
         if total.reason == "succeeded":
             text.sample(max(0, now_ms - total.last_at) / 1000, task=total.task_name)
+    text.family("ringward_task_late", "gauge", "1 while the work of the task is not done by its deadline.")
+    for record in stored.records:
+        if record.promises is not None:
+            text.sample(int(tasks.decode_promises(record.promises).late is not None), task=record.name)
     text.family("ringward_service_instances", "gauge", "Instances of the service in each state.")
     counts = Counter((instance.task_name, instance.state) for instance in stored.instances)
     for record in stored.records:
@@ -313,7 +335,7 @@ def _add_exports(text: MetricsText, exports: list[dict[str, Any]]) -> None:
 
 def _add_processes(text: MetricsText, context: Context, stored: _StoredFigures, scheduler_pid: int | None) -> None:
     text.family("ringward_sse_clients", "gauge", "Open streams of the API worker that answers this request.")
-    text.sample(len(context.hub.streams))
+    text.sample(len(context.feeds.streams))
     text.family("ringward_loop_lag_seconds", "gauge", "Latest measured delay of a process's event loop.")
     text.sample(round(context.lag_s, 6), process="worker")
     if stored.newest is not None and stored.newest.lag is not None:

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Any
 
 from msgspec import UNSET
@@ -14,7 +14,7 @@ from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.conditional import CONDITION
 from api.operations.operation import Call, Operation, json_of
-from api.operations.parameters import Param, flag, instant, integer
+from api.operations.parameters import QueryParameter, flag, instant, integer
 from api.resources.runs.runs import the_run
 from api.schemas import records as schemas
 from api.schemas.daemon_info import (
@@ -28,10 +28,11 @@ from api.schemas.daemon_info import (
     TaskDays,
     UptimeDay,
 )
+from api.schemas.pauses import noted, pause_of
 from api.schemas.run_details import AllTaskUsage, NamedTaskUsage, TaskUsage
 from api.schemas.task_list import listed
 from api.schemas.task_view import find_unit
-from api.schemas.wire_times import rfc3339
+from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.worker_context import Context
 from store import service_uptime, usage
 from store import tasks as store_tasks
@@ -71,21 +72,22 @@ def list_tasks(context: Context, call: Call) -> None:
 )
 def get_task(context: Context, call: Call) -> None:
     """Get one task or service."""
-    call.answer(_the_unit(context, call.path["taskName"]))
+    call.answer(the_unit(context, call.path["taskName"]))
     call.tagged()
 
 
 def _ask(context: Context, call: Call, operation: str, **arguments: object) -> None:
-    context.command(operation, task=call.path["taskName"], by=call.by, **arguments)
+    context.command(operation, call.entry(), task=call.path["taskName"], by=call.by, **arguments)
     call.no_content()
 
 
-def _command(verb: str, query: tuple[Param, ...] = ()) -> Operation:
+def _command(verb: str, query: tuple[QueryParameter, ...] = (), body: type[schemas.Body] | None = None) -> Operation:
     return Operation(
         "POST",
         f"/api/tasks/{{taskName}}/{verb}",
         role=Role.OPERATOR,
         query=query,
+        body=body,
         refusals=(404,),
         tag="tasks",
     )
@@ -110,10 +112,12 @@ def restart_service(context: Context, call: Call) -> None:
     _ask(context, call, "service_restart", rolling=bool(call.query["rolling"]), command=os.urandom(16).hex())
 
 
-@_command("pause")
+@_command("pause", body=schemas.PauseBody)
 def pause_task(context: Context, call: Call) -> None:
-    """Pause a task's schedule until it is resumed."""
-    _ask(context, call, "task_pause")
+    """Pause a task's schedule until a time, or until it is resumed."""
+    options = pause_of(call.body)
+    call.result = noted(options)
+    _ask(context, call, "task_pause", **options)
 
 
 @_command("resume")
@@ -126,7 +130,12 @@ _UNWELL = frozenset({"fatal", "backoff", "exited", "starting"})
 """States of a service that can be acknowledged."""
 
 
-def _the_unit(context: Context, name: str) -> schemas.Task:
+def the_unit(context: Context, name: str) -> schemas.Task:
+    """Return a configured task or service.
+
+    Raises:
+        ApiError: 404 there is none with this name.
+    """
     task = context.reads(find_unit, name)
     if task is None:
         raise ApiError(404, f'No task named "{name}"')
@@ -136,7 +145,8 @@ def _the_unit(context: Context, name: str) -> schemas.Task:
 def _needs_attention(task: schemas.Task) -> bool:
     if task.kind == "service":
         return task.flapping is True or task.state in _UNWELL
-    return task.last_run is not UNSET and task.last_run.end_reason in FAILURES | {"missed"}
+    last, promises = task.last_run, (task.late_since, task.failing_since)
+    return promises != (UNSET, UNSET) or (last is not UNSET and last.end_reason in FAILURES | {"missed"})
 
 
 def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
@@ -147,10 +157,10 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
         name: None if body is None or (value := getattr(body, name)) is UNSET else value for name in ("for_ms", "note")
     }
     run = None if task.last_run is UNSET else task.last_run.id
-    context.command("acknowledge", task=task.name, run=run, by=call.by, **options)
     span = "until the next failure" if options["for_ms"] is None else f"for {options['for_ms'] // 1000} s"
     call.target = task.name
     call.result = f"{span}: {options['note']}" if options["note"] else span
+    context.command("acknowledge", call.entry(), task=task.name, run=run, by=call.by, **options)
     call.no_content()
 
 
@@ -164,14 +174,14 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
 )
 def acknowledge_task(context: Context, call: Call) -> None:
     """Acknowledge the present failure of a task or service, until the next one or for a time."""
-    _acknowledge(context, call, _the_unit(context, call.path["taskName"]))
+    _acknowledge(context, call, the_unit(context, call.path["taskName"]))
 
 
 @Operation("POST", "/api/runs/{runId}/acknowledge", role=Role.OPERATOR, body=schemas.AcknowledgeBody, refusals=(404,))
 def acknowledge_run(context: Context, call: Call) -> None:
     """Acknowledge the failure of a task by its last run."""
     run = the_run(context, call.path["runId"])
-    task = _the_unit(context, run.task_name)
+    task = the_unit(context, run.task_name)
     if task.last_run is UNSET or task.last_run.id != run.id:
         raise ApiError(409, f"{run.id} is not the last run of {run.task_name}; acknowledge {run.task_name}")
     _acknowledge(context, call, task)
@@ -180,11 +190,13 @@ def acknowledge_run(context: Context, call: Call) -> None:
 @Operation("POST", "/api/tasks/{taskName}/unacknowledge", role=Role.OPERATOR, refusals=(404,), tag="tasks")
 def unacknowledge_task(context: Context, call: Call) -> None:
     """Withdraw the acknowledgement of a task or service."""
-    context.command("unacknowledge", task=call.path["taskName"], by=call.by)
+    context.command("unacknowledge", call.entry(), task=call.path["taskName"], by=call.by)
     call.no_content()
 
 
 _MAX_INSTANTS = 100
+_COLUMNS = ("calendars", "params", "runs", "windows", "deadlines")
+"""The facts about instants beside the items of the scheduler's answer; an earlier one lacks some."""
 _YEAR_DAYS = 366
 
 
@@ -198,7 +210,7 @@ _YEAR_DAYS = 366
     tag="tasks",
 )
 def preview_task_schedule(context: Context, call: Call) -> None:
-    """Get the next times of a task.
+    """Get the next times of a task, and of runs that were requested for a time.
 
     The scheduler knows which instants it has already handled.
     """
@@ -210,8 +222,15 @@ def preview_task_schedule(context: Context, call: Call) -> None:
             local=local,
             note=note or UNSET,
             starts_at=rfc3339(starts_at) if starts_at != at else UNSET,
+            calendar=calendar or UNSET,
+            params=params or UNSET,
+            run_id=run or UNSET,
+            window=window or UNSET,
+            done_by=known_rfc3339(deadline),
         )
-        for at, local, note, starts_at in preview["items"]
+        for (at, local, note, starts_at), calendar, params, run, window, deadline in zip_longest(
+            preview["items"], *(preview.get(name, ()) for name in _COLUMNS)
+        )
     ]
     call.answer(Schedule(items=instants))
 
@@ -404,8 +423,9 @@ def list_task_resources(context: Context, call: Call) -> None:
     """Get the resources of each task and service in a window, the greatest CPU time first."""
     window = _window(call)
     by_task = context.reads(usage.in_window, window)
+    lasted = context.reads(store_days.durations, window.start // DAY_MS, (window.end - 1) // DAY_MS)
     items = [
-        NamedTaskUsage(task_name=name, **_usage_fields(used))
+        NamedTaskUsage(task_name=name, duration_ms=lasted.get(name, 0), **_usage_fields(used))
         for name, used in sorted(by_task.items(), key=lambda item: (-item[1].user_us - item[1].system_us, item[0]))
         if call.sees(name)
     ]

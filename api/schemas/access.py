@@ -167,6 +167,7 @@ class AuditEntry(Struct, kw_only=True, rename="camel"):
     )
     operation: Annotated[str, Meta(description="operationId")]
     target: Annotated[str, Meta(description="Name or id of the affected object.")] | UnsetType = UNSET
+    task_name: Annotated[str, Meta(description="Task or service of the run that is the target.")] | UnsetType = UNSET
     status: Annotated[Int64, Meta(description="HTTP status of the response.")]
     result: (
         Annotated[
@@ -183,6 +184,21 @@ class Audit(Document, kw_only=True, rename="camel"):
 
     items: list[AuditEntry]
     next_cursor: Annotated[Int64, Meta(description="`before` of the next page.")] | UnsetType = UNSET
+
+
+class HistoryEntry(Struct, kw_only=True, rename="camel"):
+    """A request that changed a task or service, or a reload with another definition of it."""
+
+    at: DateTime
+    by: Annotated[str, Meta(description="The client.")] | UnsetType = UNSET
+    operation: Annotated[str, Meta(description="operationId, or `edited` for a change of its definition.")]
+    note: Annotated[str, Meta(description="End and note of the change.")] | UnsetType = UNSET
+
+
+class UnitHistory(Document, kw_only=True):
+    """Who changed a task or service, newest first."""
+
+    items: list[HistoryEntry]
 
 
 class AuthStatus(Document, kw_only=True):

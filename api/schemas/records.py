@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from store.runs.phases import CAUSES, DUE_KINDS
+
 PHASES = ("pending", "running", "ended")
 REASONS = (
     "succeeded",
@@ -39,6 +41,14 @@ RetriedRun = Annotated[str, Meta(description="ULID of the run that this run retr
 Phase = Annotated[str, Meta(title="RunPhase", extra_json_schema={"enum": list(PHASES)})]
 Reason = Annotated[str, Meta(title="EndReason", extra_json_schema={"enum": list(REASONS)})]
 ReasonFolded = Annotated[str, Meta(title="EndReasonFolded", extra_json_schema={"enum": list(REASONS_FOLDED)})]
+EndCause = Annotated[
+    str,
+    Meta(
+        title="EndCause",
+        description="What led to the end reason; absent if the end reason says it all.",
+        extra_json_schema={"enum": sorted(cause for causes in CAUSES.values() for cause in causes)},
+    ),
+]
 Trigger = Annotated[str, Meta(title="Trigger", extra_json_schema={"enum": list(TRIGGERS)})]
 TriggerFolded = Annotated[str, Meta(title="TriggerFolded", extra_json_schema={"enum": list(TRIGGERS_FOLDED)})]
 ServiceState = Annotated[str, Meta(title="ServiceState", extra_json_schema={"enum": list(SERVICE_STATES)})]
@@ -137,8 +147,10 @@ Obstacle = Annotated[
     str,
     Meta(
         title="Obstacle",
-        description="slot; task: its max_concurrent; daemon: max_running; retry: its delay.",
-        extra_json_schema={"enum": ["slot", "task", "daemon", "retry"]},
+        description="slot; task: its max_concurrent; daemon: max_running; retry: its delay; at: the requested time;"
+        " condition: that only_if says yes; delay: that of a step; gate: other tasks; approval: a person;"
+        " paused: the end of a pause, for a run inside a flow.",
+        extra_json_schema={"enum": ["slot", "task", "daemon", *DUE_KINDS]},
     ),
 ]
 
@@ -160,12 +172,15 @@ class WaitingFor(Struct, kw_only=True, rename="camel"):
         Annotated[list[Holder], Meta(description="Runs that hold places, then earlier waiting runs; at most 100.")]
         | UnsetType
     ) = UNSET
-    until: Annotated[DateTime, Meta(description="End of the retry delay.")] | UnsetType = UNSET
+    until: Annotated[DateTime, Meta(description="End of a wait that has a time.")] | UnsetType = UNSET
 
 
 class RunDetails(Document, kw_only=True, rename="camel"):
     """Details of a run beyond its record. Values that are unknown are absent."""
 
+    flow_run_id: Annotated[str, Meta(description="The run of the flow that it is part of.")] | UnsetType = UNSET
+    step: Annotated[str, Meta(description="Its step in this flow.")] | UnsetType = UNSET
+    item: Annotated[str, Meta(description="Its item, if the step has several.")] | UnsetType = UNSET
     by: (
         Annotated[
             str,
@@ -187,6 +202,7 @@ class RunDetails(Document, kw_only=True, rename="camel"):
         ]
         | UnsetType
     ) = UNSET
+    end_cause: EndCause | UnsetType = UNSET
     slots: (
         Annotated[dict[str, Int64], Meta(description="Places that an unfinished run holds or needs, by slot.")]
         | UnsetType
@@ -194,6 +210,16 @@ class RunDetails(Document, kw_only=True, rename="camel"):
     waiting_for: (
         Annotated[list[WaitingFor], Meta(description="Reasons why the run waits; absent while the scheduler is away.")]
         | UnsetType
+    ) = UNSET
+    done_by: (
+        Annotated[DateTime, Meta(description="When the work of the scheduled time is to be done (`finish_by`).")]
+        | UnsetType
+    ) = UNSET
+    expected_end_at: (
+        Annotated[DateTime, Meta(description="When the running run ends if it takes as long as usual.")] | UnsetType
+    ) = UNSET
+    last_output_at: (
+        Annotated[DateTime, Meta(description="When the running run printed last; not in lists.")] | UnsetType
     ) = UNSET
 
 
@@ -338,6 +364,30 @@ class Acknowledged(Struct, kw_only=True, rename="camel"):
     note: str | UnsetType = UNSET
 
 
+class Withholding(Struct, kw_only=True, rename="camel"):
+    """Who disabled a service or paused a task, when and why."""
+
+    by: Annotated[str, Meta(description="The user.")]
+    at: DateTime
+    until: Annotated[DateTime, Meta(description="The end of a pause that has one.")] | UnsetType = UNSET
+    note: str | UnsetType = UNSET
+
+
+When = Annotated[str, Meta(title="StepCondition", extra_json_schema={"enum": ["success", "failure", "end"]})]
+
+
+class StepDefinition(Struct, kw_only=True, rename="camel"):
+    """A step of a flow."""
+
+    name: str
+    task: Annotated[str, Meta(description="The task of its runs.")]
+    after: Annotated[list[str], Meta(description="The steps that are decided first.")]
+    when: Annotated[When, Meta(description="The results of these steps after which it begins.")]
+    optional: Annotated[bool, Meta(description="Whether its failure counts as a success.")] | UnsetType = UNSET
+    delay_ms: Annotated[Int64, Meta(description="How long it waits once it may begin.")] | UnsetType = UNSET
+    params: Annotated[dict[str, str], Meta(description="Values for the task that it names.")] | UnsetType = UNSET
+
+
 class Task(Document, kw_only=True, rename="camel"):
     """A task or a service."""
 
@@ -348,6 +398,24 @@ class Task(Document, kw_only=True, rename="camel"):
     tags: list[str]
     cron: list[str]
     timezone: str | UnsetType = UNSET
+    done_by: (
+        Annotated[DateTime, Meta(description="The first deadline (`finish_by`) of a scheduled time that has passed.")]
+        | UnsetType
+    ) = UNSET
+    late_since: (
+        Annotated[DateTime, Meta(description="The deadline that the task missed, until its work is done.")] | UnsetType
+    ) = UNSET
+    failing_since: (
+        Annotated[DateTime, Meta(description="When so many of the last runs had failed as `failure_rate` says.")]
+        | UnsetType
+    ) = UNSET
+    usual_ms: (
+        Annotated[Int64, Meta(description="How long a run usually takes, if `expected_duration` tells it.")] | UnsetType
+    ) = UNSET
+    slow_after_ms: (
+        Annotated[Int64, Meta(description="After this time, a run is reported because it usually takes less.")]
+        | UnsetType
+    ) = UNSET
     next_run_at: DateTime | UnsetType = UNSET
     last_run: RunCamel | UnsetType = UNSET
     active: Active
@@ -358,10 +426,19 @@ class Task(Document, kw_only=True, rename="camel"):
     instances: list[Instance] | UnsetType = UNSET
     rolling: Annotated[Rolling, Meta(description="Only during a rolling restart.")] | UnsetType = UNSET
     paused: bool
+    withheld: (
+        Annotated[
+            Withholding, Meta(description="Of a paused task, or of a service that stays stopped until it is enabled.")
+        ]
+        | UnsetType
+    ) = UNSET
     acknowledged: (
         Annotated[Acknowledged, Meta(description="Present while an acknowledgement of the present failure holds.")]
         | UnsetType
     ) = UNSET
+    steps: Annotated[list[StepDefinition], Meta(description="Only of a flow.")] | UnsetType = UNSET
+    flow: Annotated[str, Meta(description="Only of a step: its flow.")] | UnsetType = UNSET
+    step: Annotated[str, Meta(description="Only of a step: its name in the flow.")] | UnsetType = UNSET
     definition: Annotated[
         dict[str, Any], Meta(description="The configured keys, without secrets; values of env are masked.")
     ]
@@ -392,6 +469,17 @@ class AcknowledgeBody(Body, kw_only=True, rename="camel"):
     note: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
 
 
+PauseEnd = Annotated[DateTime, Meta(description="When the pause ends; default: when someone ends it.")]
+PauseNote = Annotated[str, Meta(max_length=1000, description="Why, for others.")]
+
+
+class PauseBody(Body, kw_only=True):
+    """Body of a pause."""
+
+    until: PauseEnd | UnsetType | None = UNSET
+    note: PauseNote | UnsetType | None = UNSET
+
+
 class TriggerBody(Body, kw_only=True):
     """Body of a trigger request."""
 
@@ -402,6 +490,10 @@ class TriggerBody(Body, kw_only=True):
         | UnsetType
         | None
     ) = UNSET
+    run_at: (
+        Annotated[DateTime, Meta(description="When the run is to start; it waits until then.")] | UnsetType | None
+    ) = UNSET
+    force: Annotated[bool, Meta(description="Start it whatever the task's only_if says.")] = False
 
 
 class DaemonIdentity(Document, kw_only=True, rename="camel"):
@@ -472,13 +564,7 @@ class LogSearchHit(SearchHit, kw_only=True, rename="camel"):
     instance_index: Int64
 
 
-SearchCursor = Annotated[
-    str, Meta(description="Cursor that continues the search; absent if the search is exhausted or cut.")
-]
-SearchCut = Annotated[
-    str,
-    Meta(description="Why the search ended early, without a cursor: a match took too long. Only without google-re2."),
-]
+SearchCursor = Annotated[str, Meta(description="Cursor that continues the search; absent if the search is exhausted.")]
 
 
 class SearchPage(Document, kw_only=True, rename="camel"):
@@ -487,7 +573,6 @@ class SearchPage(Document, kw_only=True, rename="camel"):
     items: list[SearchHit]
     next_cursor: SearchCursor | UnsetType = UNSET
     exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
-    cut: SearchCut | UnsetType = UNSET
     scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
     scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 
@@ -501,14 +586,13 @@ class LogSearchPage(Document, kw_only=True, rename="camel"):
         Annotated[
             str,
             Meta(
-                description="All runs that were created later are searched; absent if the search is exhausted or cut.",
+                description="All runs that were created later are searched; absent if the search is exhausted.",
                 extra_json_schema={"format": "date-time"},
             ),
         ]
         | UnsetType
     ) = UNSET
     exhausted: Annotated[bool, Meta(description="True if all runs were searched, active runs up to now.")]
-    cut: SearchCut | UnsetType = UNSET
     scanned_runs: Annotated[Int64, Meta(description="Number of runs that this call searched.")]
     scanned_bytes: Annotated[Int64, Meta(description="Bytes of log text that this call searched.")]
 
@@ -541,97 +625,6 @@ class Done(Struct, rename="camel"):
 
     final_line: Annotated[Int64, Meta(description="Number of the last line; -1 if there is none.")]
     status: Annotated[str, Meta(title="StreamEnd", extra_json_schema={"enum": ["ended", "deleted"]})]
-
-
-class LeftRunning(Struct, kw_only=True, rename="camel"):
-    """Processes that outlived a run with ``leftovers = "leave"``."""
-
-    run_id: str
-    task_name: str
-    processes: Annotated[list[str], Meta(description="Name and process id of each process, such as `sleep (4711)`.")]
-
-
-class Export(Struct, kw_only=True, rename="camel"):
-    """State of an export, as its process reported it last."""
-
-    name: str
-    type: Annotated[
-        str, Meta(title="ExportType", extra_json_schema={"enum": ["file", "syslog", "journald", "loki", "otlp"]})
-    ]
-    behind_lines: Annotated[Int64, Meta(description="Lines that are not delivered yet.")]
-    behind_runs: Annotated[Int64, Meta(description="Runs with such lines.")]
-    delivered_lines: Int64
-    skipped_lines: Annotated[Int64, Meta(description="Lines that were gone before they could be delivered.")]
-    lost_runs: Annotated[
-        Int64,
-        Meta(description="Runs, also of other units, that were removed before the export could read their logs."),
-    ]
-    delivered_at: Annotated[DateTime, Meta(description="Time of the last delivery.")] | UnsetType = UNSET
-    error: Annotated[str, Meta(description="Why deliveries fail; absent while they succeed.")] | UnsetType = UNSET
-    failing_since: DateTime | UnsetType = UNSET
-
-
-class SilentTask(Struct, rename="camel"):
-    """A task that does not run until the clock, which was set back, has caught up."""
-
-    name: str
-    runs_again_at: DateTime
-
-
-class DaemonInfo(Document, kw_only=True, rename="camel"):
-    """State of the daemon."""
-
-    version: str
-    started_at: DateTime
-    uptime_ms: Int64
-    config_path: str
-    config_loaded_at: DateTime | UnsetType = UNSET
-    config_stale: Annotated[
-        bool, Meta(description="True if a file or the host's time zone changed after the last load.")
-    ]
-    config_warnings: list[str]
-    timezone: str | UnsetType = UNSET
-    scheduler_active: bool
-    database_problem: Annotated[
-        str | UnsetType,
-        Meta(description="Why the daemon cannot store anything until an administrator acts, and the remedy."),
-    ] = UNSET
-    store: str
-    hostname: str
-    tasks: Int64
-    services: Int64
-    exports: Annotated[list[Export], Meta(description="The exports; empty while the scheduler is down.")] = []
-    left_running: Annotated[list[LeftRunning], Meta(description="Live processes that ended runs left behind.")]
-    silent_task_count: Annotated[
-        Int64, Meta(description="Number of tasks that are silent because the clock was set back.")
-    ] = 0
-    silent_tasks: Annotated[
-        list[SilentTask], Meta(description="The first 20 silent tasks, in the order in which they run again.")
-    ] = []
-    removals_held_until: (
-        Annotated[DateTime, Meta(description="When removals by age resume after the clock was set by more than a day.")]
-        | UnsetType
-    ) = UNSET
-    inotify_problems: Annotated[
-        list[str],
-        Meta(description="Why inotify does not watch directories of `on_change`, and the remedy for each reason."),
-    ] = []
-
-
-class ChangedUnit(Struct):
-    """A changed task, service or table of the configuration."""
-
-    name: Annotated[str, Meta(description="Name of a task or service, or of a table of the file, in brackets.")]
-    reasons: Annotated[list[str], Meta(description="Changed keys and their effects.")]
-
-
-class Reloaded(Document, kw_only=True):
-    """Changes that a reload made, or would make."""
-
-    added: list[str]
-    changed: list[ChangedUnit]
-    removed: list[str]
-    warnings: list[str]
 
 
 class Health(Document, kw_only=True):

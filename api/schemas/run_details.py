@@ -1,10 +1,23 @@
-"""Schemas of a run's details beyond its record: resources, deletions and endings."""
+"""Schemas of a run's details beyond its record: resources, deletions, endings, and the steps of a flow."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from api.schemas.records import DateTime, Document, Int64, Line, Reason, RunCamel, StreamName, Ulid
+from api.schemas.records import (
+    DateTime,
+    Document,
+    EndCause,
+    Int64,
+    Line,
+    Phase,
+    Reason,
+    RunCamel,
+    StepDefinition,
+    StreamName,
+    Ulid,
+    WaitingFor,
+)
 
 
 class DeletedRun(RunCamel, kw_only=True, rename="camel"):
@@ -93,6 +106,9 @@ class NamedTaskUsage(Took, kw_only=True, rename="camel"):
     """Resources that the runs of one task or service used."""
 
     task_name: str
+    duration_ms: Annotated[
+        Int64, Meta(description="Total duration of its runs that ended on the UTC days of the window.")
+    ]
 
 
 class AllTaskUsage(Document, kw_only=True, rename="camel"):
@@ -122,12 +138,21 @@ class Failures(Document, kw_only=True):
     """Runs that failed, and why."""
 
     items: Annotated[list[Failure], Meta(description="The newest first.")]
+    total: Annotated[Int64, Meta(description="Number of these runs without `limit`.")]
 
 
 class Ending(Document, kw_only=True, rename="camel"):
     """Why and how a run ended."""
 
     reason: Reason
+    end_cause: EndCause | UnsetType = UNSET
+    failed_step: Annotated[str, Meta(description="Of a flow: the step that failed first.")] | UnsetType = UNSET
+    failed_run_id: (
+        Annotated[str, Meta(description="Its run, to which the cause and the last lines belong.")] | UnsetType
+    ) = UNSET
+    passed_over: Annotated[list[str], Meta(description="Of a flow: the steps that were passed over.")] | UnsetType = (
+        UNSET
+    )
     exit_code: Annotated[Int64, Meta(description="As in the record of the run.")]
     signal: (
         Annotated[str, Meta(description="Name of the signal that ended the run.", examples=["SIGTERM"])] | UnsetType
@@ -144,7 +169,7 @@ class Ending(Document, kw_only=True, rename="camel"):
     ) = UNSET
     scheduled_for: Annotated[DateTime, Meta(description="The scheduled time of the run.")] | UnsetType = UNSET
     missed_count: (
-        Annotated[Int64, Meta(description="Number of missed times that the run records.", ge=1)] | UnsetType
+        Annotated[Int64, Meta(description="Number of scheduled times that the run records.", ge=1)] | UnsetType
     ) = UNSET
     retry_at: Annotated[DateTime, Meta(description="Time of the pending retry.")] | UnsetType = UNSET
     killed_leftovers: (
@@ -163,3 +188,76 @@ class Ending(Document, kw_only=True, rename="camel"):
         list[Line],
         Meta(description="The last lines of the log, at most 20. Lines of the stream `system` explain the reason."),
     ]
+
+
+DECISIONS = ("succeeded", "failed", "passed_over", "stopped", "interrupted")
+
+StepState = Annotated[
+    str,
+    Meta(
+        title="StepState",
+        description="waiting: for other steps; pending and running: its runs; else the decision about it.",
+        extra_json_schema={"enum": ["waiting", "pending", "running", *DECISIONS]},
+    ),
+]
+
+
+class StepRun(Struct, kw_only=True, rename="camel"):
+    """A run of a step, with its exact end reason."""
+
+    id: Ulid
+    task_name: str
+    item: Annotated[str, Meta(description="Its item, if the step has several.")] | UnsetType = UNSET
+    retry_attempt: Int64
+    status: Phase
+    end_reason: Reason | UnsetType = UNSET
+    end_cause: EndCause | UnsetType = UNSET
+    exit_code: Int64
+    created_at: DateTime
+    started_at: DateTime | UnsetType = UNSET
+    ended_at: DateTime | UnsetType = UNSET
+    waiting_for: list[WaitingFor] | UnsetType = UNSET
+    outputs: Annotated[dict[str, Any], Meta(description="The values that it wrote.")] | UnsetType = UNSET
+
+
+class StepOfRun(StepDefinition, kw_only=True, rename="camel"):
+    """A step in a run of its flow."""
+
+    state: StepState
+    cause: (
+        Annotated[
+            str,
+            Meta(description="What decided it without a run of its own.", examples=["upstream", "timeout", "removed"]),
+        ]
+        | UnsetType
+    ) = UNSET
+    layer: Annotated[Int64, Meta(description="One more than that of the last step before it, from 0.")]
+    began_at: DateTime | UnsetType = UNSET
+    decided_at: DateTime | UnsetType = UNSET
+    kept_from: Annotated[str, Meta(description="The run of an earlier attempt, whose result it keeps.")] | UnsetType = (
+        UNSET
+    )
+    runs: Annotated[list[StepRun], Meta(description="The oldest first.")]
+
+
+class StepsOfRun(Struct, kw_only=True):
+    """The states of the steps in a run of a flow."""
+
+    run: RunCamel
+    steps: Annotated[dict[str, StepState], Meta(description="By step; without those that have not begun.")]
+
+
+class RecentSteps(Document, kw_only=True):
+    """The states of the steps in the newest runs of a flow."""
+
+    steps: Annotated[list[str], Meta(description="The steps of the flow as configured, in their order.")]
+    items: Annotated[list[StepsOfRun], Meta(description="The newest run first.")]
+
+
+class FlowSteps(Document, kw_only=True, rename="camel"):
+    """The steps of a run of a flow."""
+
+    run: RunCamel
+    failed_step: Annotated[str, Meta(description="The step that failed first.")] | UnsetType = UNSET
+    failed_run_id: Annotated[str, Meta(description="Its run that failed.")] | UnsetType = UNSET
+    steps: Annotated[list[StepOfRun], Meta(description="Each behind the steps before it.")]

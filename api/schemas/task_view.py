@@ -3,7 +3,7 @@
 import functools
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,10 +14,12 @@ from api.schemas.wire_times import known_rfc3339, rfc3339
 from store import tasks as store_tasks
 from store.connection import Connection
 from store.database import Database
+from store.runs.run_durations import expectation
 from store.runs.writes import Run
-from store.tasks import Instance, UnitStatus
+from store.tasks import StoredInstance, UnitStatus, decode_promises
 
-_SHOWN_APART = frozenset({"name", "kind", "description", "group", "tags", "cron", "timezone"})
+_Attributed = TypeVar("_Attributed", schemas.Acknowledged, schemas.Withholding)
+_SHOWN_APART = frozenset({"name", "kind", "description", "group", "tags", "cron", "timezone", "steps", "flow", "step"})
 _PROBES = frozenset({"ready", "live"})
 _URGENCY = ("fatal", "backoff", "stopping", "starting", "running", "exited", "stopped")
 
@@ -33,7 +35,7 @@ class TaskViewInput(NamedTuple):
     standing: UnitStatus
     active: tuple[int, int]
     """Numbers of pending and of running runs."""
-    instances: tuple[Instance, ...]
+    instances: tuple[StoredInstance, ...]
     acknowledged: str | None
     """The stored acknowledgement; None if there is none or it no longer holds."""
 
@@ -42,7 +44,7 @@ def bases(db: Database | Connection, name: str | None = None) -> list[TaskViewIn
     """Return the basis of each configured task and service, sorted by name; with `name`, only of that one."""
     active = store_tasks.active_counts(db)
     now_ms = time.time_ns() // 1_000_000
-    instances: dict[str, list[Instance]] = {}
+    instances: dict[str, list[StoredInstance]] = {}
     for instance in store_tasks.instances(db, name):
         instances.setdefault(instance.task_name, []).append(instance)
     return [
@@ -80,6 +82,8 @@ def shown(basis: TaskViewInput, last_run: Run | None) -> schemas.Task:
     definition: dict[str, Any] = msgspec.json.decode(standing.definition)
     service = standing.kind == "service"
     pending, running = basis.active
+    promises = decode_promises(standing.promises)
+    expected = expectation(definition.get("expected_duration_ms"), promises.durations)
     return schemas.Task(
         name=standing.name,
         kind=standing.kind,
@@ -88,6 +92,11 @@ def shown(basis: TaskViewInput, last_run: Run | None) -> schemas.Task:
         tags=list(definition.get("tags") or ()),
         cron=list(definition.get("cron") or ()),
         timezone=definition.get("timezone") or UNSET,
+        done_by=rfc3339(promises.due[0].deadline) if promises.due else UNSET,
+        failing_since=known_rfc3339(promises.failing_since),
+        late_since=UNSET if promises.late is None else rfc3339(promises.late.deadline),
+        usual_ms=UNSET if expected is None else expected.usual_ms,
+        slow_after_ms=UNSET if expected is None else expected.slow_ms,
         next_run_at=known_rfc3339(standing.next_run_at),
         last_run=UNSET if last_run is None else run_view.camel(last_run),
         active=schemas.Active(running=running, pending=pending),
@@ -96,8 +105,19 @@ def shown(basis: TaskViewInput, last_run: Run | None) -> schemas.Task:
         instances=[_instance(instance) for instance in basis.instances] if service else UNSET,
         rolling=_rolling(standing.rolling),
         paused=bool(standing.paused),
-        acknowledged=_acknowledged(basis.acknowledged),
+        withheld=attributed(schemas.Withholding, _decoded(standing.withheld)),
+        acknowledged=attributed(schemas.Acknowledged, _decoded(basis.acknowledged)),
+        steps=[flow_step(step) for step in definition["steps"]] if "steps" in definition else UNSET,
+        flow=definition.get("flow", UNSET),
+        step=definition.get("step", UNSET),
         definition=definition_keys({key: value for key, value in definition.items() if key not in _SHOWN_APART}),
+    )
+
+
+def flow_step(step: dict[str, Any]) -> schemas.StepDefinition:
+    """Return a step of a stored definition or graph."""
+    return schemas.StepDefinition(
+        **{name: value for name, value in step.items() if name in schemas.StepDefinition.__struct_fields__}
     )
 
 
@@ -106,11 +126,15 @@ def definition_keys(definition: dict[str, Any]) -> dict[str, Any]:
     return {_camel(key): _inside(key, value) for key, value in definition.items()}
 
 
-def _acknowledged(text: str | None) -> schemas.Acknowledged | UnsetType:
-    if text is None:
+def _decoded(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def attributed(kind: type[_Attributed], stored: dict[str, Any] | None) -> _Attributed | UnsetType:
+    """Return a stored act of a person for the API."""
+    if stored is None:
         return UNSET
-    stored = msgspec.json.decode(text)
-    return schemas.Acknowledged(
+    return kind(
         by=stored["by"],
         at=rfc3339(stored["at"]),
         until=known_rfc3339(stored["until"]),
@@ -126,7 +150,7 @@ def _inside(key: str, value: Any) -> Any:
     return {_camel(name): inner for name, inner in value.items()} if key in _PROBES else value
 
 
-def _worst(instances: tuple[Instance, ...]) -> str:
+def _worst(instances: tuple[StoredInstance, ...]) -> str:
     """Return a service's state: the state of the instance that most needs attention."""
     return min((instance.state for instance in instances), key=_URGENCY.index, default="stopped")
 
@@ -138,7 +162,7 @@ def _rolling(stored: str | None) -> schemas.Rolling | UnsetType:
     return schemas.Rolling(done=done, total=total)
 
 
-def _instance(instance: Instance) -> schemas.Instance:
+def _instance(instance: StoredInstance) -> schemas.Instance:
     return schemas.Instance(
         index=instance.instance_index,
         state=instance.state,

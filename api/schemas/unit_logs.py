@@ -9,7 +9,7 @@ from api.schemas.records import DateTime, Int64, Reason, StreamName, Ulid
 _R = Annotated[Int64, Meta(description="The run, by its number in this stream.", ge=0)]
 
 
-class UnitRun(Struct, rename="camel"):
+class UnitRun(Struct, kw_only=True, rename="camel"):
     """A run whose lines follow."""
 
     r: _R
@@ -17,7 +17,10 @@ class UnitRun(Struct, rename="camel"):
     task_name: str
     instance_index: Int64
     attempt: Annotated[Int64, Meta(description="0 for a first attempt, else the number of the retry.")]
-    started_at: DateTime | UnsetType
+    flow_run_id: Annotated[str, Meta(description="The run of the flow that it is part of.")] | UnsetType = UNSET
+    step: Annotated[str, Meta(description="Its step in this flow.")] | UnsetType = UNSET
+    item: Annotated[str, Meta(description="Its item, if the step has several.")] | UnsetType = UNSET
+    started_at: DateTime | UnsetType = UNSET
     first_line: Annotated[Int64, Meta(description="Number of the first line that this stream may send.")]
 
 
@@ -53,16 +56,6 @@ class UnitGap(Struct):
 
 
 class UnitDone(Struct):
-    """All lines up to `until` were sent, or the stream was cut."""
+    """All lines up to `until` were sent."""
 
     runs: Annotated[Int64, Meta(description="Number of runs that this stream announced.")]
-    cut: (
-        Annotated[
-            str,
-            Meta(
-                description="Why the stream ended early: matching a line with grep took too long. Only without"
-                " google-re2."
-            ),
-        ]
-        | UnsetType
-    ) = UNSET

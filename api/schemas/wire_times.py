@@ -11,8 +11,9 @@ FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The first and the last time that :func:`rfc3339` can format: the start of year 1 and the end of year 9999."""
 _DAY_MS = 86_400_000
 _400_YEARS_MS = 146_097 * _DAY_MS
-_RFC3339 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+\- ])([01]\d|2[0-3]):([0-5]\d))", re.ASCII
+RFC3339 = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
+    r"(?:[Zz]|([+\- ])([01][0-9]|2[0-3]):([0-5][0-9]))"
 )
 
 
@@ -36,7 +37,7 @@ def parse_rfc3339(text: str, *, up: bool) -> int:
     Raises:
         ValueError: the text is not an RFC 3339 date-time with an offset, or the time does not exist.
     """
-    match = _RFC3339.fullmatch(text)
+    match = RFC3339.fullmatch(text)
     if match is None:
         raise ValueError("is not an RFC 3339 date-time with an offset, such as 2026-11-21T03:04:05Z")
     year, month, day, hour, minute, second = (int(part) for part in match.group(1, 2, 3, 4, 5, 6))

@@ -78,6 +78,16 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
     def __init__(self, req: Any, sock: Any, cfg: Any) -> None:
         super().__init__(req, PacedSocket(sock), cfg)
 
+    def start_response(self, *args: Any) -> Any:
+        """Begin the response. If the client still waits for a 100, close the connection after the response.
+
+        The client then sends no body; nobody could tell a body from the next request.
+        """
+        if self.req.unreader.awaits_continue:
+            self.req.body.failed = True
+            self.force_close()
+        return super().start_response(*args)
+
     def write(self, arg: bytes) -> None:
         """Send a part of the body. The first part, unless it is large, is sent together with the head."""
         if self.headers_sent or len(arg) > PIECE_BYTES // 2:

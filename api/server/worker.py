@@ -11,6 +11,7 @@ It differs from gunicorn's own gevent worker:
   with thousands of silent connections.
 * A client that sends as fast as the worker reads does not delay others: they run before each read of the socket and
   after each request. The unread rest of a body is skipped, within limits.
+* It asks for the body of a request with ``Expect: 100-continue`` only once that is read.
 * It does not load gevent's own web server, which gunicorn's gevent worker imports.
 """
 
@@ -24,6 +25,7 @@ import faulthandler
 import functools
 import gc
 import os
+import re
 import signal
 import socket
 import ssl
@@ -62,11 +64,11 @@ from gunicorn.workers import base
 from gunicorn.workers.base_async import AsyncWorker
 
 from api.app import open_context
-from api.errors import ApiError, write_error
+from api.errors import ApiError, shown_path, write_error
 from api.server.client_address import Exposure
 from api.server.heartbeat import Heartbeat
 from api.server.memory_watch import MemoryWatch
-from api.server.paced_response import Response, taking
+from api.server.paced_response import Response, give, taking
 from api.worker_context import Context
 from supervisor.host.osport import set_title, take_short_slices
 from supervisor.host.shortage import REST_S, is_shortage, reason_of
@@ -88,6 +90,7 @@ _CHUNKS = 32
 """Number of chunks to parse before other greenlets get a turn; a chunk takes about 10 µs, even if it is tiny."""
 _STALLED_S = 5.0
 """At the connection limit, a client that has not read for this long is disconnected."""
+_EXPECTS_CONTINUE = re.compile(rb"expect:[ \t]*100-continue[ \t]*", re.IGNORECASE)
 _CLOSE_BELOW_S = 0.5
 """Time between the end of the worker's grace period for requests and the arbiter's SIGKILL."""
 
@@ -264,6 +267,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         started = datetime.now()  # noqa: DTZ005 - only for a difference; gunicorn's log expects a timedelta
         response, environ = wsgi.create(req, sock, addr, listener_name, self.cfg, response_class=Response)
         environ["wsgi.multithread"] = True
+        environ["ringward.awaits_continue"] = req.unreader.awaits_continue
         environ["ringward.headers"] = req.headers  # WSGI joins the values of a repeated header
         if not self.alive:
             response.force_close()
@@ -364,7 +368,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             return
         if victim is None or victim is newcomer:
             # A closed stream can resume.
-            victim = self._stalled(pool) or self.context.hub.stream_to_close(pool)
+            victim = self._stalled(pool) or self.context.feeds.stream_to_close(pool)
         if victim is not None:
             self._waiting.pop(victim, None)
             victim.throw(gevent.GreenletExit)
@@ -402,7 +406,7 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
             self.log.warning("Invalid request from ip=%s: %s", addr[0] if addr else "", type(exc).__name__)
             detail = str(exc)
         else:
-            self.log.exception("Error handling request %s", getattr(req, "uri", "(no URI read)"))  # noqa: LOG004 - the caller handles exc
+            self.log.exception("Error handling request %s", shown_path(getattr(req, "uri", "(no URI read)")))  # noqa: LOG004 - the caller handles exc
             status, detail = 500, ""
         with contextlib.suppress(OSError):
             write_error(client, status, detail)
@@ -464,9 +468,14 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
         super().__init__(client)
         self.waiting = waiting
         """Greenlets that wait for their clients, longest wait first."""
+        self.awaits_continue = False
+        """Whether the client sends the body only after a response with 100 (RFC 9110, 10.1.1)."""
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """Give the other greenlets a turn, then return received bytes."""
+        """Give the other greenlets a turn, then return received bytes; first ask for the body if the client waits."""
+        if self.awaits_continue:
+            self.awaits_continue = False
+            give(self.sock, b"HTTP/1.1 100 Continue\r\n\r\n")
         gevent.sleep(0)
         greenlet = gevent.getcurrent()
         answering = greenlet not in self.waiting
@@ -480,9 +489,14 @@ class FairUnreader(SocketUnreader):  # type: ignore[misc]  # gunicorn has no typ
 
 
 class BoundedRequest(Request):  # type: ignore[misc]  # gunicorn has no types
-    """A request whose head and trailers have a bounded size, because an incomplete one is kept in memory."""
+    """A request whose head and trailers have a bounded size, because an incomplete one is kept in memory.
+
+    A body that the client announces with ``Expect: 100-continue`` is asked for when it is read. gunicorn would ask for
+    each, even if the request is then refused because of its length or its credentials.
+    """
 
     body: Any
+    expects_continue = False
 
     def parse(self, unreader: SocketUnreader) -> bytes:
         """Parse the head; return the bytes after it."""
@@ -490,11 +504,21 @@ class BoundedRequest(Request):  # type: ignore[misc]  # gunicorn has no types
         after: bytes = super().parse(unreader)
         return after
 
+    def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
+        """Parse header lines; take the expectation of a 100 out, which gunicorn would fulfil at once."""
+        lines = data.split(b"\r\n")
+        others = lines if from_trailer else [line for line in lines if not _EXPECTS_CONTINUE.fullmatch(line)]
+        self.expects_continue |= len(others) < len(lines) and self.version >= (1, 1)
+        headers: list[tuple[str, str]] = super().parse_headers(b"\r\n".join(others), from_trailer) if others else []
+        return headers
+
     def set_body_reader(self) -> None:
         """Choose the reader of the body; chunked bodies get a fair reader."""
         super().set_body_reader()
         if isinstance(self.body.reader, ChunkedReader):
             self.body = Body(FairChunkedReader(self, self.unreader))
+        begun = self.unreader.buf.tell()
+        self.unreader.awaits_continue = self.expects_continue and not begun and _has_rest(self.body)
 
 
 class FairParser(RequestParser):  # type: ignore[misc]  # gunicorn has no types
@@ -531,10 +555,13 @@ def _is_last(headers: list[tuple[str, str]]) -> bool:
     )
 
 
+def _has_rest(body: Any) -> bool:
+    return bool(getattr(body.reader, "length", 0)) or getattr(body.reader, "parser", None) is not None
+
+
 def _pass_over(body: Any) -> bool:
     """Skip the rest of a request's body; return False if it is too long, too slow or damaged."""
-    reader = body.reader
-    if not body.failed and not getattr(reader, "length", 0) and getattr(reader, "parser", None) is None:
+    if not body.failed and not _has_rest(body):
         return True
     remaining = 0 if body.failed else _PASSED_OVER_BYTES
     with contextlib.suppress(ParseException, NoMoreData, OSError), gevent.Timeout(_PASSED_OVER_S, False):

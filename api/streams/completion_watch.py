@@ -14,7 +14,7 @@ from typing import Protocol
 from gevent.event import Event
 
 from api.read_threads import DatabaseReads
-from api.streams.shared_feed import Feed, Waiter
+from api.streams.shared_feed import Feed, Wakeable
 from logring.block import Line
 from logring.errors import LogError
 from store.database import Database
@@ -38,7 +38,7 @@ def _without_beginnings(record: Line) -> bytes:
 
 
 class Rings(Protocol):
-    """The part of the hub that the watches need."""
+    """The part of the feeds that the watches need."""
 
     def start(self) -> None:
         """Start the greenlets that follow rings."""
@@ -65,7 +65,7 @@ class Watch:
         """Whether a read has found the run's row."""
         self.urgent = urgent
         self.looked_s = 0.0
-        self.waiters: set[Waiter] = set()
+        self.waiters: set[Wakeable] = set()
 
     def wait(self, stopping: Event) -> None:
         """Return when the run has ended, or when the worker stops."""
@@ -130,7 +130,7 @@ class CompletionWatches:
         """Greenlet: schedule reads of the rows of runs that events mention."""
         woken = Event()
         with self._rings.feed(EVENTS) as feed:
-            feed.hasty.add(woken)
+            feed.unpaced.add(woken)
             position = 0
             while True:
                 try:

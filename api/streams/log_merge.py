@@ -43,7 +43,7 @@ class BadCursor(ValueError):
     """The text is not a valid cursor."""
 
 
-class Gap(NamedTuple):
+class MissingLines(NamedTuple):
     """Lines of a run that are no longer kept, or unreadable."""
 
     after: int
@@ -56,7 +56,7 @@ class End(NamedTuple):
     """All lines of a run that has ended were sent."""
 
 
-Item = Batch | Gap | End
+Item = Batch | MissingLines | End
 
 
 class Track:
@@ -84,7 +84,7 @@ class Track:
         """Move `next` past an item that is sent."""
         if isinstance(item, Batch):
             self.next = item.next
-        elif isinstance(item, Gap):
+        elif isinstance(item, MissingLines):
             self.next = item.after + 1 + item.lines
 
 
@@ -215,14 +215,14 @@ def decode(text: str) -> Cursor:
         raise BadCursor("is not a cursor of a stream of logs") from err
     if len(data) <= _CRC.size or data[0] != _VERSION or _CRC.unpack(data[-4:])[0] != zlib.crc32(data[:-4]):
         raise BadCursor("is not a cursor of a stream of logs")
-    reader = _Reader(data[1:-4])
+    reader = _CursorReader(data[1:-4])
     floor_ms, time_ms = reader.number(), reader.number()
     lines = {_unpacked(reader.take(16)): reader.number() for _ in range(reader.number())}
     complete = frozenset(reader.take(_KEY_BYTES) for _ in range(reader.number()))
     return Cursor(floor_ms, time_ms, lines, complete)
 
 
-class _Reader:
+class _CursorReader:
     """Reads the fields of a cursor one after another."""
 
     def __init__(self, data: bytes) -> None:

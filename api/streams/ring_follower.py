@@ -13,7 +13,6 @@ from typing import Protocol
 
 import gevent
 from gevent.event import Event
-from gevent.lock import BoundedSemaphore
 
 from api.auth.identity import Credential
 from api.errors import ApiError, shortage
@@ -21,17 +20,18 @@ from api.read_threads import DatabaseReads
 from api.streams.completion_watch import EVENTS, CompletionWatches
 from api.streams.shared_feed import Budget, Feed
 from logring.errors import LogError
+from logring.follower import POLL_S
 from logring.log_paths import log_path, ring_path
 from store.errors import StoreError
 from store.runs.writes import Run
 from supervisor.host.clock import Clock
 from supervisor.host.shortage import is_shortage
+from supervisor.ipc.backoff import backoff
 from supervisor.ipc.doorbell import PRE_WAKE, DoorbellClient
 from supervisor.ipc.messages import DaemonSettings
 
 log = logging.getLogger("gunicorn.error")
 
-POLL_S = 0.25
 DAEMON = "daemon"
 
 _BEAT_POLLS = 4
@@ -43,70 +43,48 @@ class DoorbellWatch:
     """A doorbell socket and its greenlet, which starts with the first subscription."""
 
     def __init__(self, path: str, token: str, feeds: dict[str, Feed]) -> None:
-        self._path = path
-        self._token = token
+        self._client = DoorbellClient(path, token)
         self._feeds = feeds
-        self._names: set[str] = set()
-        self._client: DoorbellClient | None = None
-        self._sending = BoundedSemaphore()
-        """Only one greenlet at a time may wait until the writer accepts a message."""
         self._started = False
 
     def subscribe(self, name: str) -> None:
         """Subscribe to the bells of a ring."""
-        self._names.add(name)
         if not self._started:
             self._started = True
             gevent.spawn(self._listen)
-        self._send("subscribe", name)
+        self._client.subscribe(name)
 
     def unsubscribe(self, name: str) -> None:
         """Cancel the subscription to a ring."""
-        self._names.discard(name)
-        self._send("unsubscribe", name)
-
-    def _send(self, verb: str, name: str) -> None:
-        with self._sending:
-            if self._client is not None:
-                try:
-                    getattr(self._client, verb)(name)
-                except OSError as err:  # EPIPE, ECONNRESET: the listener reconnects and subscribes to all rings
-                    log.debug("lost the doorbell %s: %s", self._path, err)
+        self._client.unsubscribe(name)
 
     def _listen(self) -> None:
         failures = 0
         while True:
-            try:
-                client = DoorbellClient(self._path, self._token)
-                for name in list(self._names):  # the set can change while a send waits
-                    client.subscribe(name)
-            except OSError:  # no writer is listening
-                gevent.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            fd = self._client.connect()
+            if fd is None:
+                gevent.sleep(backoff(_BACKOFF_S, failures))
                 failures += 1
                 continue
             failures = 0
-            self._client = client
-            # Cover rings that were subscribed while the connection was set up, and bells rung before it existed.
-            for name in list(self._names):
-                self._send("subscribe", name)
+            for name in list(self._client.names):  # cover bells rung before the connection
                 self._ring(name)
-            self._receive(client)
-            self._client = None
-            client.close()
+            self._receive(fd)
+            self._client.close()
 
-    def _receive(self, client: DoorbellClient) -> None:
+    def _receive(self, fd: int) -> None:
         """Receive bells until the writer is gone. They are handled on the loop: waking a greenlet takes longer."""
         gone = Event()
-        watcher = gevent.get_hub().loop.io(client.fileno(), 1)
-        watcher.start(self._on_bell, client, gone)
+        watcher = gevent.get_hub().loop.io(fd, 1)
+        watcher.start(self._on_bell, gone)
         try:
             gone.wait()
         finally:
             watcher.stop()
             watcher.close()
 
-    def _on_bell(self, client: DoorbellClient, gone: Event) -> None:
-        names = client.receive_now()
+    def _on_bell(self, gone: Event) -> None:
+        names = self._client.receive()
         if names is None:
             gone.set()
             return
@@ -124,7 +102,7 @@ class DoorbellWatch:
 
 
 class Follower(Protocol):
-    """The part of a stream that the hub uses."""
+    """The part of a stream that the feeds uses."""
 
     woken: Event
     revoked: bool
@@ -134,7 +112,7 @@ class Follower(Protocol):
     """Monotonic time by which the stream must send something, at least a heartbeat."""
 
 
-class Hub:
+class Feeds:
     """All feeds, bells, watches and streams of one worker."""
 
     def __init__(

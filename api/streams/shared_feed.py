@@ -18,7 +18,8 @@ from gevent.event import Event
 from api.server.paced_response import frame
 from api.streams.sse_encoding import Render, log_batch
 from api.streams.sse_encoding import page as render_page
-from logring.errors import Corrupt, LogError
+from logring.errors import LogError
+from logring.follower import undamaged
 from logring.reader import Batch, Head, Line, Lines, LogReader, Page
 from supervisor.host.clock import Clock
 
@@ -45,7 +46,7 @@ def read_page(reader: LogReader, start: int, limit: int, max_bytes: int) -> Page
         LogError: no part of the log can be read.
         OSError: the disk failed.
     """
-    return undamaged(reader.read, start, limit, max_bytes)
+    return noted(undamaged(reader.read, start, limit, max_bytes))
 
 
 def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, render: Render) -> Chunk:
@@ -55,30 +56,19 @@ def read_rendered(reader: LogReader, start: int, limit: int, max_bytes: int, ren
         LogError: no part of the log can be read.
         OSError: the disk failed.
     """
-    page: Page[Any] = undamaged(reader.read_batches if render is log_batch else reader.read, start, limit, max_bytes)
+    read: Any = reader.read_batches if render is log_batch else reader.read
+    page = noted(undamaged(read, start, limit, max_bytes))
     return render_page(page, start, render), page.next
 
 
-def undamaged(read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, max_bytes: int) -> Page[Lines]:
-    """Call `read` and return its page; damaged lines count as removed.
-
-    Raises:
-        LogError: no part of the log can be read.
-        OSError: the disk failed.
-    """
-    while True:
-        try:
-            return read(start, limit, max_bytes)
-        except Corrupt as err:
-            if err.next is None or err.next <= start:
-                raise
-            log.warning("a log is damaged: %s", err)
-            if err.first is not None and err.first > start:
-                return read(start, min(limit, err.first - start), max_bytes)
-            return Page([], err.next, err.next - start)
+def noted(page: Page[Lines]) -> Page[Lines]:
+    """Log the damage that a page passed over, and return the page."""
+    if page.damage:
+        log.warning("a log is damaged: %s", page.damage)
+    return page
 
 
-class Waiter(Protocol):
+class Wakeable(Protocol):
     """An object that waits for changes of a ring or a run, such as an `Event`."""
 
     def set(self) -> None:
@@ -124,9 +114,9 @@ class Feed:
     def __init__(self, name: str, ring: str, budget: Budget, clock: Clock, *, alone: bool) -> None:
         self.name = name
         self.users = 0
-        self.waiters: set[Waiter] = set()
+        self.waiters: set[Wakeable] = set()
         self.tails: set[Tail] = set()
-        self.hasty: set[Event] = set()
+        self.unpaced: set[Event] = set()
         """Streams that every bell wakes, without pacing."""
         self._ring = ring
         self._budget = budget
@@ -197,13 +187,13 @@ class Feed:
 
     def batches(self, start: int, limit: int, max_bytes: int) -> Page[Batch] | None:
         """Return lines from `start` on in batches; None if line `start` has left the ring, or the ring is gone."""
-        page = undamaged(self._reader.read_batches, start, limit, max_bytes)
+        page = noted(undamaged(self._reader.read_batches, start, limit, max_bytes))
         return None if page.next == start or page.skipped else page
 
     def _rendered(
         self, read: Callable[[int, int, int], Page[Lines]], start: int, limit: int, render: Render
     ) -> Chunk | None:
-        page = undamaged(read, start, limit, LIVE_BYTES)
+        page = noted(undamaged(read, start, limit, LIVE_BYTES))
         if page.next == start or (page.skipped and not self._alone):
             return None
         return render_page(page, start, render), page.next
@@ -226,9 +216,9 @@ class Feed:
     def rang(self) -> None:
         """Handle a bell: wake the streams, now or at the next paced time."""
         followed = self.waiters or self.tails
-        if self.hasty or not followed:
+        if self.unpaced or not followed:
             self._forget_head()
-        for waiter in self.hasty:
+        for waiter in self.unpaced:
             waiter.set()
         if self._timer is not None or not followed:
             return

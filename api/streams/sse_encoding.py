@@ -126,14 +126,6 @@ class EventLines:
 
 
 def page(records: Page[Any], start: int, render: Render) -> bytes:
-    """Encode a page that was read from line `start` on, with an event for each gap."""
-    parts: list[bytes] = []
-    expected = start
-    for record in records.lines:
-        if record.n > expected:
-            parts.append(dropped(expected - 1, record.n - expected))
-        parts.append(render(record))
-        expected = record.next
-    if records.next > expected:
-        parts.append(dropped(expected - 1, records.next - expected))
-    return b"".join(parts)
+    """Encode a page that was read from line `start` on, after an event for the lines that it skipped."""
+    gap = dropped(start - 1, records.skipped) if records.skipped else b""
+    return gap + b"".join(map(render, records.lines))

@@ -75,8 +75,8 @@ class EventStream(ABC):
             ApiError: 500 the log cannot be read.
         """
         try:
-            self.context.hub.start()
-            self.context.hub.streams[self] = None
+            self.context.feeds.start()
+            self.context.feeds.streams[self] = None
             sock = self._environ["gunicorn.socket"]
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MS)
@@ -94,14 +94,14 @@ class EventStream(ABC):
 
     def follow(self, name: str) -> Feed:
         """Follow a ring; its bells wake the stream."""
-        feed = self._feed = self.context.hub.enter(name)
+        feed = self._feed = self.context.feeds.enter(name)
         feed.waiters.add(self.woken)
         return feed
 
     @property
     def clock(self) -> Clock:
         """The clock of all streams."""
-        return self.context.hub.clock
+        return self.context.feeds.clock
 
     @property
     def over(self) -> bool:
@@ -197,16 +197,16 @@ class EventStream(ABC):
 
     def close(self) -> None:
         """Release all resources; gunicorn always calls this."""
-        hub = self.context.hub
-        hub.streams.pop(self, None)
+        feeds = self.context.feeds
+        feeds.streams.pop(self, None)
         if self._departure is not None:
             self._departure.close()
             self._departure = None
         if self._feed is not None:
             self._feed.waiters.discard(self.woken)
-            hub.leave(self._feed)
+            feeds.leave(self._feed)
             self._feed = None
         if self._watch is not None:
             self._watch.waiters.discard(self.woken)
-            hub.ends.leave(self._watch)
+            feeds.ends.leave(self._watch)
             self._watch = None

@@ -166,11 +166,11 @@ class RunLogStream(LogStream):
         self._live = run.status != "ended"
         self._opened_ms = self.clock.wall_ms() - _CLOCK_MS
         self._head: Head | None = None
-        self._reader = LogReader(*context.hub.paths(run))
+        self._reader = LogReader(*context.feeds.paths(run))
 
     def _acquire(self) -> None:
         if self._live:
-            watch = self._watch = self.context.hub.ends.enter(self._run_id)
+            watch = self._watch = self.context.feeds.ends.enter(self._run_id)
             watch.seen = True
             watch.waiters.add(self.woken)
             self._head = self._ring_head(self.follow(self._run_id))

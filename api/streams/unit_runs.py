@@ -2,7 +2,8 @@
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from logring.reader import LogReader
 from store.database import Database
 from store.errors import StoreError
 from store.runs import runs_by_unit
+from store.runs.runs_by_unit import RunScope
 from store.runs.writes import Run
 
 _PAGE = 200
@@ -48,7 +50,7 @@ def _unit_event(record: Line) -> bytes:
     return b""
 
 
-class Tail(NamedTuple):
+class UnitTail(NamedTuple):
     """The last lines of several logs together."""
 
     floor_ms: int
@@ -62,7 +64,7 @@ class UnitRuns:
     """Finds the existing and new runs of the selected units.
 
     Attributes:
-        names: names of the units.
+        scope: the units.
         starts: first line to send, by run id, of runs that do not begin at the floor.
         floor_ms: time of the oldest lines to send.
     """
@@ -71,7 +73,7 @@ class UnitRuns:
         self,
         reads: DatabaseReads,
         units: Units,
-        names: frozenset[str],
+        scope: RunScope,
         until_ms: int | None,
         ahead_ms: int | None = None,
     ) -> None:
@@ -79,7 +81,7 @@ class UnitRuns:
 
         Such runs were created before the clock was set back.
         """
-        self.names = names
+        self.scope = scope
         self.starts: dict[str, int] = {}
         self.floor_ms = 0
         self._reads = reads
@@ -117,7 +119,7 @@ class UnitRuns:
         self._add(running)
         self.starts = {run_id: line for run_id, line in self.starts.items() if run_id in self._followed}
 
-    def begin_with(self, tail: Tail) -> None:
+    def begin_with(self, tail: UnitTail) -> None:
         """Begin with the last lines of all logs."""
         self.floor_ms = self._since_ms = tail.floor_ms
         self.starts = tail.starts
@@ -146,19 +148,19 @@ class UnitRuns:
                     mentioned[run_id] = task
         try:
             if reload:
-                self.names = self._reads(_resolved, self._units, self.names)
+                self.scope = self._reads(_resolved, self._units, self.scope)
             self._announced |= {
                 run_id
                 for run_id, task in mentioned.items()
-                if task in self.names and run_id not in self._followed and run_id not in self._complete
+                if task in self.scope.names and run_id not in self._followed and run_id not in self._complete
             }
             if hole or len(self._announced) > _MOST_ANNOUNCED:
                 self._announced.clear()
                 self._more, self._after = True, _BEFORE_ALL
                 self._since_ms = max(self._since_ms, self._sent_ms - _MARGIN_MS)
-                self._add(self._reads(runs_by_unit.running_runs, self.names))
+                self._add(self._reads(runs_by_unit.running_runs, self.scope))
             if self._announced:
-                self._add(self._reads(runs_by_unit.runs_by_id, list(self._announced)))
+                self._add(self._reads(runs_by_unit.runs_by_id, list(self._announced), self.scope))
                 self._announced.clear()
         except StoreError as err:
             self._reads.log_unreadable("runs of units", err)
@@ -172,7 +174,7 @@ class UnitRuns:
                 and run.status != "pending"
                 and (run.started_at is not None or run.lines)
                 and run.deleted_at is None
-                and run.task_name in self.names
+                and run.task_name in self.scope.names
                 and (self._until_ms is None or run.created_at <= self._until_ms or self._is_ahead(run))
                 and not (self._cursor is not None and self._is_complete(run, self._cursor))
             ):
@@ -197,7 +199,7 @@ class UnitRuns:
             StoreError: the database cannot be read.
         """
         while self._more and not self._is_next_known():
-            runs = self._reads(runs_by_unit.ended_runs, self.names, self._since_ms, self._after, _PAGE)
+            runs = self._reads(runs_by_unit.ended_runs, self.scope, self._since_ms, self._after, _PAGE)
             self._add(runs)
             self._more = len(runs) == _PAGE
             if runs:
@@ -248,22 +250,25 @@ class UnitRuns:
         return cursor_of(self.floor_ms, time_ms, parts, self._complete, earlier)
 
 
-def _resolved(db: Database, units: Units, names: frozenset[str]) -> frozenset[str]:
-    """Return the names of units after a reload. Removed units are kept: their runs end by themselves."""
+def _resolved(db: Database, units: Units, scope: RunScope) -> RunScope:
+    """Return the units after a reload. Removed units are kept: their runs end by themselves."""
     try:
-        return units.resolve(db) | names
+        present = units.resolve(db)
     except ApiError:
-        return names
+        return scope
+    chosen = (present.names - present.inner) | (scope.names - scope.inner)
+    inner = (present.inner | scope.inner) - chosen
+    return replace(present, names=chosen | inner, inner=inner, flows=present.flows | scope.flows)
 
 
 def tail(
     reads: DatabaseReads,
     files: LogFileReads,
     finder: "TailFinder",
-    names: Collection[str],
+    scope: RunScope,
     running: list[Run],
     now_ms: int,
-) -> Tail:
+) -> UnitTail:
     """Return the last lines of all logs together, within the limits of `finder`, which must be new.
 
     With a limit of 0 lines, the stream begins with lines after `now_ms`.
@@ -275,7 +280,7 @@ def tail(
     files(finder.read, running)
     before = _BEHIND_ALL if finder.until_ms is None else (finder.until_ms, "~")
     while lines:
-        runs = reads(runs_by_unit.newest_ended_runs, names, finder.floor_ms, before, _PAGE)
+        runs = reads(runs_by_unit.newest_ended_runs, scope, finder.floor_ms, before, _PAGE)
         # No supervisor was left to count the lines of a crashed run.
         files(finder.read, [run for run in runs if run.lines or run.end_reason == "crashed"])
         if len(runs) < _PAGE or finder.logs > lines + _MOST_ANNOUNCED:
@@ -361,7 +366,7 @@ class TailFinder:
             return lines
         return reader.line_at(until_ms + 1)
 
-    def result(self, running: list[Run]) -> Tail:
+    def result(self, running: list[Run]) -> UnitTail:
         """Return the collected lines, and the next line of running runs without any."""
         starts = {run.id: self._ends[run.id] for run in running}
         surplus = max(0, self._count - self.limit) if self._batches else 0
@@ -369,4 +374,4 @@ class TailFinder:
             start = first + (surplus if not index else 0)
             starts[run_id] = min(start, starts.get(run_id, start))
         runs = [self._runs[run_id] for run_id in starts]
-        return Tail(self.floor_ms, runs, starts)
+        return UnitTail(self.floor_ms, runs, starts)

@@ -21,24 +21,25 @@ from api.schemas.records import ErrorDetail
 from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.streams import log_merge, sse_encoding
 from api.streams.completion_watch import EVENTS, Watch
-from api.streams.log_merge import MAX_RUNS, BadCursor, Cursor, End, Gap, Item, Merge, Track
-from api.streams.shared_feed import PACE_S, Feed, undamaged
+from api.streams.log_merge import MAX_RUNS, BadCursor, Cursor, End, Item, Merge, MissingLines, Track
+from api.streams.shared_feed import PACE_S, Feed, noted
 from api.streams.sse_response import EventStream
 from api.streams.stream_content import DONE_RETRY_MS
 from api.streams.unit_runs import TailFinder, UnitRuns, tail
 from api.worker_context import Context
 from logring.block import Batch
 from logring.errors import LogError
+from logring.follower import LogFollower
 from logring.layout import STREAM_NAMES
 from logring.log_search import BadPattern, Pattern
 from logring.reader import LogReader, Page
-from logring.regex import MatchFailed
 from store.errors import StoreError
 from store.runs import runs_by_unit
 from store.runs.writes import Run
 
 _RING_LINES = 4000
 """A run is read from its ring on the loop up to this many lines behind the end; farther behind, in a thread."""
+_FILE_LINES = 1 << 20
 _PAGE_BYTES = 64 * 1024
 _PATTERN_BYTES = 16 * 1024
 """Amount of text that is searched at once: the slowest patterns search 50 KB/s."""
@@ -77,19 +78,19 @@ class LineFilter:
         if pattern is None:
             yield batch
             return
-        text = batch.text
-        # The pattern must not see a carriage return before the newline, so such lines are searched one by one.
-        if b"\r" not in text and pattern.find(text, 0, 0, len(text)) is None:
+        seen = pattern.seen(batch.text.replace(b"\r\n", b"\n").removesuffix(b"\r"))
+        if pattern.find(seen) is None:
             return
-        for number, line in enumerate(text.split(b"\n"), batch.n):
-            if pattern.find(line, 0, 0, len(line.removesuffix(b"\r"))) is not None:
+        lines = zip(batch.text.split(b"\n"), seen.split(b"\n"), strict=True)
+        for number, (line, seen_line) in enumerate(lines, batch.n):
+            if pattern.find(seen_line) is not None:
                 yield Batch(number, batch.ts, batch.stream, line, batch.continued, batch.frames, 1)
 
 
 class OpenRun(Track):
     """A run that a stream of units reads at present."""
 
-    __slots__ = ("ended", "feed", "first_line", "number", "read", "reader", "row", "stream", "watch")
+    __slots__ = ("ended", "feed", "first_line", "log", "number", "row", "stream", "watch")
 
     def __init__(self, stream: "UnitStream", row: Run, first_line: int, reader: LogReader) -> None:
         super().__init__(row.id, first_line)
@@ -97,11 +98,10 @@ class OpenRun(Track):
         self.row = row
         self.number: int | None = None
         """Number of the run in this stream; None until it was announced."""
-        self.first_line = self.read = first_line
-        """The first line, and the next line to read."""
+        self.first_line = first_line
+        self.log = LogFollower(reader, first_line)
         self.ended = False
         """Whether the run's last item is in the merge."""
-        self.reader = reader
         self.feed: Feed | None = None
         self.watch: Watch | None = None
 
@@ -142,11 +142,14 @@ class UnitStream(EventStream):
         self._filter = LineFilter(
             None if query["stream"] is None else STREAM_NAMES.index(query["stream"]),
             until_ms,
-            pattern_of(query["grep"], context),
+            pattern_of(query["grep"]),
         )
-        names = context.reads(units.resolve)
+        scope = context.reads(units.resolve)
         ahead_ms = now_ms + _AHEAD_MS if self._to_now else None
-        self._runs = UnitRuns(context.reads, units, names, until_ms, ahead_ms)
+        self._runs = UnitRuns(context.reads, units, scope, until_ms, ahead_ms)
+        self._flow_run_id = units.flow_run_id
+        self._flow: Watch | None = None
+        """The wait for the end of the flow, of whose runs it sends the lines."""
         self._merge = Merge()
         self._open: dict[str, OpenRun] = {}
         self.news: set[OpenRun] = set()
@@ -158,11 +161,14 @@ class UnitStream(EventStream):
         self._retry_s = 0.0
 
     def _acquire(self) -> None:
-        feed = self._feed = self.context.hub.enter(EVENTS)
+        feed = self._feed = self.context.feeds.enter(EVENTS)
         feed.waiters.add(self._bell)
+        if self._flow_run_id is not None:
+            self._flow = self.context.feeds.ends.enter(self._flow_run_id)
+            self._flow.waiters.add(self._bell)
         runs = self._runs
         runs.follow(feed)
-        running = self.context.reads(runs_by_unit.running_runs, runs.names)
+        running = self.context.reads(runs_by_unit.running_runs, runs.scope)
         if len(running) > MAX_RUNS:
             raise ApiError(
                 409,
@@ -171,13 +177,13 @@ class UnitStream(EventStream):
             )
         if self._cursor is None and self._from:
             finder = TailFinder(
-                self.context.hub.paths,
+                self.context.feeds.paths,
                 max(0, -self._from),
                 self._since_ms or 0,
                 self._filter.until_ms,
                 to_now=self._to_now,
             )
-            ended_runs = tail(self.context.reads, self.context.files, finder, runs.names, running, self.clock.wall_ms())
+            ended_runs = tail(self.context.reads, self.context.files, finder, runs.scope, running, self.clock.wall_ms())
             runs.begin_with(ended_runs)
         else:
             runs.start(since_ms=self._since_ms or 0, cursor=self._cursor, running=running)
@@ -189,6 +195,10 @@ class UnitStream(EventStream):
         self._open.clear()
         if self._feed is not None:
             self._feed.waiters.discard(self._bell)
+        if self._flow is not None:
+            self._flow.waiters.discard(self._bell)
+            self.context.feeds.ends.leave(self._flow)
+            self._flow = None
         super().close()
 
     # Reading
@@ -221,16 +231,16 @@ class UnitStream(EventStream):
             return None
 
     def _open_run(self, row: Run, now_ms: int) -> None:
-        reader = LogReader(*self.context.hub.paths(row))
+        reader = LogReader(*self.context.feeds.paths(row))
         first_line = self._runs.opened()
         if first_line is None:
             first_line = self._first_line(row, reader)
         run = self._open[row.id] = OpenRun(self, row, first_line, reader)
         if row.status != "ended":
-            run.watch = self.context.hub.ends.enter(row.id)
+            run.watch = self.context.feeds.ends.enter(row.id)
             run.watch.seen = True
             run.watch.waiters.add(run)
-            run.feed = self.context.hub.enter(row.id)
+            run.feed = self.context.feeds.enter(row.id)
             run.feed.waiters.add(run)
             run.feed.head_now()
         self._read(run, now_ms)
@@ -250,16 +260,13 @@ class UnitStream(EventStream):
         self.news.discard(run)
         run.behind = False
         outcome = "ended" if run.watch is None else run.watch.outcome
-        page: Page[Batch] | None = None
-        if outcome is None:
-            page, lines = self._read_live(run)
-        else:
-            page, lines = self._read_file(run)
+        start = run.log.line
+        page, lines = self._read_live(run) if outcome is None else self._read_file(run)
         items: list[tuple[int, Item]] = []
         if page is not None:
-            self._choose(run, page, items, now_ms)
-            run.read = max(run.read, page.next)
-        if run.read < lines and not run.ended:
+            self._choose(run, page, start, items, now_ms)
+            run.log.line = page.next
+        if run.log.line < lines and not run.ended:
             run.behind = True
             if not items:
                 self.news.add(run)
@@ -276,14 +283,14 @@ class UnitStream(EventStream):
             head = run.feed.head()
             if head.sealed:
                 run.watch.urgent = True
-            if run.read >= head.lines:
+            if run.log.line >= head.lines:
                 return None, head.lines
-            if self._filter.pattern is None and head.lines - run.read <= _RING_LINES:
-                page = run.feed.batches(run.read, _RING_LINES, self._page_bytes)
+            if self._filter.pattern is None and head.lines - run.log.line <= _RING_LINES:
+                page = run.feed.batches(run.log.line, _RING_LINES, self._page_bytes)
                 if page is not None:
                     return page, head.lines
         except LogError:  # the end of the run is still awaited
-            return None, run.read
+            return None, run.log.line
         return self._read_file(run)
 
     @property
@@ -293,19 +300,19 @@ class UnitStream(EventStream):
 
     def _read_file(self, run: OpenRun) -> tuple[Page[Batch] | None, int]:
         try:
-            page, lines = self.context.files(_read_page, run.reader, run.read, self._page_bytes)
+            page = self.context.files(run.log.read_batches, _FILE_LINES, self._page_bytes)
         except LogError:  # at the end of the run, the missing lines are reported as a gap
-            return None, run.read
-        if run.feed is not None and (page is None or page.next >= lines):
-            run.reader.close()  # the run continues from its ring, or has ended
-        return page, lines
+            return None, run.log.line
+        if run.feed is not None and not run.log.is_behind:
+            run.log.reader.close()  # the run continues from its ring, or has ended
+        return page and noted(page), run.log.head.lines
 
-    def _choose(self, run: OpenRun, page: Page[Batch], items: list[tuple[int, Item]], now_ms: int) -> None:
-        """Add the wanted lines of a page, and its gaps, to `items`.
+    def _choose(self, run: OpenRun, page: Page[Batch], start: int, items: list[tuple[int, Item]], now_ms: int) -> None:
+        """Add the wanted lines of a page that was read from line `start` on, and its gaps, to `items`.
 
         A line with a time in the future was read before the clock was set back, so lines up to `until` may follow.
         """
-        position, until_ms = run.read, self._filter.until_ms
+        position, until_ms = start, self._filter.until_ms
         for batch in page.lines:
             if until_ms is not None and until_ms < batch.ts <= now_ms + _AHEAD_MS:
                 run.ended = True
@@ -314,32 +321,22 @@ class UnitStream(EventStream):
                 position = batch.next
                 continue
             if batch.n > position:
-                items.append((batch.ts, Gap(position - 1, batch.n - position)))
+                items.append((batch.ts, MissingLines(position - 1, batch.n - position)))
             position = batch.next
-            items += [(batch.ts, part) for part in self._chosen(batch)]
+            items += [(batch.ts, part) for part in self._filter(batch)]
         else:
             if page.next > position:
-                items.append((0, Gap(position - 1, page.next - position)))
-
-    def _chosen(self, batch: Batch) -> list[Batch]:
-        """Return the wanted parts of a batch. Only a thread may wait for the matching process.
-
-        Raises:
-            MatchFailed: a match took too long.
-        """
-        pattern = self._filter.pattern
-        if pattern is None or pattern.is_local:
-            return list(self._filter(batch))
-        return self.context.searches(lambda: list(self._filter(batch)))
+                items.append((0, MissingLines(position - 1, page.next - position)))
 
     def _end(self, run: OpenRun, items: list[tuple[int, Item]]) -> None:
         """Add the end of a run to `items`."""
         if run.watch is not None:
             rows = self.context.reads(runs_by_unit.runs_by_id, [run.run_id])
             run.row = rows[0] if rows else run.row
-        if run.row.lines > run.read:  # there was no space for the log, or it is already gone
-            items.append((0, Gap(run.read - 1, run.row.lines - run.read)))
-            run.read = run.row.lines
+        read = run.log.line
+        if run.row.lines > read:  # there was no space for the log, or it is already gone
+            items.append((0, MissingLines(read - 1, run.row.lines - read)))
+            run.log.line = run.row.lines
         run.ended = True
         if run.row.ended_at is not None and (
             self._filter.until_ms is None or run.row.ended_at <= self._filter.until_ms
@@ -354,14 +351,14 @@ class UnitStream(EventStream):
 
     def _release(self, run: OpenRun) -> None:
         self.news.discard(run)
-        run.reader.close()
+        run.log.reader.close()
         if run.watch is not None:
             run.watch.waiters.discard(run)
-            self.context.hub.ends.leave(run.watch)
+            self.context.feeds.ends.leave(run.watch)
             run.watch = None
         if run.feed is not None:
             run.feed.waiters.discard(run)
-            self.context.hub.leave(run.feed)
+            self.context.feeds.leave(run.feed)
             run.feed = None
 
     # Sending
@@ -372,21 +369,18 @@ class UnitStream(EventStream):
         while not self.over:
             self.woken.clear()
             now_ms = self.clock.wall_ms()
+            has_all_runs = self._flow is not None and self._flow.outcome is not None
             try:
                 if self.events_rang and self._feed is not None:
                     self.events_rang = False
                     self._runs.read_events(self._feed)
                 self._fill(now_ms)
-            except MatchFailed as err:
-                yield self._take(now_ms)
-                yield self._done_event(str(err))
-                return
             except StoreError as err:
                 self.context.reads.log_unreadable("runs of units", err)
                 return
             data = self._take(now_ms)
             yield data or (self.beat() if self.clock.monotonic_s() >= self.beat_s else b"")
-            if self._is_over(now_ms):
+            if self._is_over(now_ms) or (has_all_runs and self._is_drained()):
                 yield self._done_event()
                 return
             if self._is_crowded():
@@ -438,7 +432,7 @@ class UnitStream(EventStream):
             self._sent_ms = max(self._sent_ms, run.latest_ms)
             if isinstance(item, Batch):
                 _add_lines(lines, run.number or 0, item)
-            elif isinstance(item, Gap):
+            elif isinstance(item, MissingLines):
                 parts += self._event("gap", schemas.UnitGap(run.number or 0, item.after, item.lines))
             if run.ended and not run.queue:
                 parts += self._event("lines", lines)
@@ -466,6 +460,9 @@ class UnitStream(EventStream):
                 task_name=row.task_name,
                 instance_index=row.instance_index,
                 attempt=row.retry_attempt,
+                flow_run_id=row.flow_run_id or UNSET,
+                step=row.step or UNSET,
+                item=row.item or UNSET,
                 started_at=known_rfc3339(row.started_at),
                 first_line=run.first_line,
             ),
@@ -489,6 +486,10 @@ class UnitStream(EventStream):
             return False
         return not any(run.behind for run in self._open.values())
 
+    def _is_drained(self) -> bool:
+        """Return whether all runs that are known have ended, and their lines were sent."""
+        return not (self._open or self._merge or self.news or self._runs.waiting)
+
     def _is_crowded(self) -> bool:
         """Return whether more runs are running than a stream can follow."""
         if len(self._open) < MAX_RUNS or any(run.watch is None for run in self._open.values()):
@@ -496,17 +497,8 @@ class UnitStream(EventStream):
         row = self._next_row()
         return row is not None and row.status != "ended"
 
-    def _done_event(self, cut: str | None = None) -> bytes:
-        done = schemas.UnitDone(self._announced, UNSET if cut is None else cut)
-        return sse_encoding.event("done", done, retry_ms=DONE_RETRY_MS)
-
-
-def _read_page(reader: LogReader, start: int, max_bytes: int) -> tuple[Page[Batch] | None, int]:
-    """Return the next lines of a log (None if there are none), and the number of its lines."""
-    head = reader.head()
-    if start >= head.lines:
-        return None, head.lines
-    return undamaged(reader.read_batches, start, head.lines - start, max_bytes), head.lines
+    def _done_event(self) -> bytes:
+        return sse_encoding.event("done", schemas.UnitDone(self._announced), retry_ms=DONE_RETRY_MS)
 
 
 def _add_lines(lines: list[schemas.UnitLine], number: int, batch: Batch) -> None:
@@ -552,7 +544,7 @@ def _begin_of(given: int | None, since_ms: int | None) -> int:
     return 0 if since_ms is not None else -LAST_LINES
 
 
-def pattern_of(grep: str | None, context: Context) -> Pattern | None:
+def pattern_of(grep: str | None) -> Pattern | None:
     """Compile the parameter ``grep``; None without one.
 
     Raises:
@@ -561,6 +553,6 @@ def pattern_of(grep: str | None, context: Context) -> Pattern | None:
     if grep is None:
         return None
     try:
-        return Pattern(grep, regex=True, matcher=context.searches.process)
+        return Pattern(grep, regex=True)
     except BadPattern as err:
         raise invalid([ErrorDetail("query.grep", str(err), grep)]) from err

@@ -13,7 +13,7 @@ from bench.daemon import DISK, Daemon, title
 from bench.lifecycle.lifetime import cpu_ns
 from bench.measure import Row, in_turn, latency_rows, limit_row
 from store.database import open_writer
-from store.metrics import COARSE_MS, FINE_MS, Sample, add
+from store.metrics import COARSE_MS, FINE_MS, MetricSample, add
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
 from supervisor.host.host_usage import Host
@@ -65,7 +65,7 @@ def _fill(daemon: Daemon, tasks: int, days: int) -> float:
     with writer.transaction():
         for at in [*range(first, now_ms - _DAY_MS, COARSE_MS), *range(now_ms - _DAY_MS, now_ms, FINE_MS)]:
             value = at / 7 % 100
-            add(writer, Sample(at, value, value, at, at, at, *([value] * 9)))
+            add(writer, MetricSample(at, value, value, at, at, at, *([value] * 9)))
     writer.close()
     return (os.path.getsize(path) - before) / _MB
 
@@ -125,7 +125,7 @@ def _sample(rounds: int) -> Row:
         now_ms = time.time_ns() // 1_000_000
 
         def sample() -> None:
-            add(writer, Sample(now_ms + FINE_MS * next(numbers), **asdict(host.read())))
+            add(writer, MetricSample(now_ms + FINE_MS * next(numbers), **asdict(host.read())))
 
         numbers = count()
         pairs = in_turn(rounds, lambda: _processor_ms(sample), lambda: _processor_ms(_read_files))

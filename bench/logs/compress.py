@@ -72,7 +72,7 @@ KINDS: dict[str, Callable[[], Iterator[bytes]]] = {
 
 def write(path: str, shared: str, lines: Iterator[bytes], size: int) -> None:
     """Write a sealed log of about `size` bytes, ten lines a read."""
-    writer = RingWriter(f"{shared}/kind.ring", "BENCH", RingShape(FILE_BLOCKS))
+    writer = RingWriter.new(f"{shared}/kind.ring", "BENCH", RingShape(FILE_BLOCKS))
     log = LogFileWriter(path, writer, FILE_BLOCKS)
     written = 0
     for ms in range(1_700_000_000_000, 1 << 62):

@@ -24,8 +24,8 @@ from logring.layout import RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from supervisor.root.output.pump_thread import widen
 from supervisor.root.output.run_log import shape_of
+from supervisor.root.output.run_pipes import widen
 
 SHARED_MEMORY = "/dev/shm"
 SHAPE = shape_of(1 << 30, 1 << 30)
@@ -82,7 +82,7 @@ def ring(argv: list[str], ring_path: str, log_path: str) -> float:
     assert source.stdout is not None
     fd = source.stdout.fileno()
     os.set_blocking(fd, False)
-    writer = RingWriter(ring_path, "BENCH", SHAPE._replace(file_blocks=1 << 12))
+    writer = RingWriter.new(ring_path, "BENCH", SHAPE._replace(file_blocks=1 << 12))
     log = LogFileWriter(log_path, writer, 1 << 12)
     files = FileThread(log)
     files.start()
@@ -201,7 +201,7 @@ def raw_rate(ring_path: str, log_path: str) -> float:
 def append_rate(ring_path: str) -> float:
     """Return the lines a second with one read a line."""
     reading, writing = os.pipe()
-    writer = RingWriter(ring_path, "BENCH", RingShape(0))
+    writer = RingWriter.new(ring_path, "BENCH", RingShape(0))
     count = 200_000
     start = time.perf_counter()
     for number in range(count):

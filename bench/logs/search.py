@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 
 from logring.layout import STDOUT, RingShape
-from logring.log_search import Limits, Pattern, search
+from logring.log_search import Pattern, SearchLimits, search
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
@@ -65,7 +65,7 @@ CASES = (
 def make(directory: str, shared: str, lines: int) -> tuple[str, str]:
     """Create the text file and the log file; return their paths."""
     plain, path = f"{directory}/plain", f"{directory}/run.log"
-    writer = RingWriter(f"{shared}/run.ring", "BENCH", RingShape(FILE_BLOCKS))
+    writer = RingWriter.new(f"{shared}/run.ring", "BENCH", RingShape(FILE_BLOCKS))
     log = LogFileWriter(path, writer, FILE_BLOCKS)
     with open(plain, "wb") as out:
         for first in range(0, lines, 1000):
@@ -89,7 +89,7 @@ def ours(path: str, case: Case) -> tuple[float, int]:
     pattern = Pattern(case.text, regex=case.regex, ignore_case=case.ignore_case)
     hits = line = 0
     while True:
-        found = search(reader, pattern, line, limits=Limits(LIMIT, SLICE))
+        found = search(reader, pattern, line, limits=SearchLimits(LIMIT, SLICE))
         assert not found.damaged
         hits += len(found.hits)
         line = found.next

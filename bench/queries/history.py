@@ -7,10 +7,10 @@ from typing import Any, Literal
 from store.backends.sqlite import SqliteConnection
 from store.connection import Connection
 from store.database import Database
-from store.runs.duration_buckets import bucket
 from store.runs.ids import new_ulid
 from store.runs.phases import END_REASONS
 from store.runs.record import COLUMNS
+from store.runs.run_durations import bucket
 from store.tasks import upsert_task
 
 DAY = 86_400_000

@@ -22,9 +22,10 @@ from typing import Any, NamedTuple, get_args
 from bench.queries.history import DAY, SPAN_DAYS, T0, Shape, fill, task_name
 from bench.queries.store_micro import COMMON, FAST_SORTS, MIDDLE, NOW, RARE, TASKS, WEEK, new_run
 from store.database import Database, open_reader, open_writer
-from store.runs.bulk import RunSelector, find_ended, mark_deleted
-from store.runs.run_pages import Direction, Sort, SortField
-from store.runs.writes import RunFilter, insert_run, list_runs
+from store.runs.bulk import RunSelection, find_ended, mark_deleted
+from store.runs.filter import RunFilter
+from store.runs.run_pages import Direction, Sort, SortField, list_runs
+from store.runs.writes import insert_run
 
 _SHAPES: dict[str, Shape] = {shape.replace(" ", "-"): shape for shape in get_args(Shape)}
 _DELETED = {
@@ -102,7 +103,7 @@ def _make(path: str, history: str, n: int) -> None:
         status = "pending" if history == "many-active" or not i % 2 else "running"
         insert_run(writer, new_run(task_name(i % 20), NOW - 5_000 + i, status=status))
     if history in _DELETED:
-        for rows in find_ended(writer, RunSelector(match_all=True, filter=_DELETED[history])):
+        for rows in find_ended(writer, RunSelection(match_all=True, filter=_DELETED[history])):
             mark_deleted(writer, rows, NOW)
     writer.close()
 

@@ -27,7 +27,7 @@ from store.connection import Connection
 from store.database import Database, open_reader, open_writer
 from store.runs.bulk import (
     Retention,
-    RunSelector,
+    RunSelection,
     find_deleted,
     find_ended,
     find_excess,
@@ -36,12 +36,14 @@ from store.runs.bulk import (
     purge,
     unmark_deleted,
 )
+from store.runs.filter import RunFilter
 from store.runs.ids import new_ulid
-from store.runs.run_pages import Direction, Sort, SortField
+from store.runs.run_durations import KEPT_DURATIONS, LEARNED, expectation, newest_durations
+from store.runs.run_pages import Direction, Sort, SortField, count_runs, list_runs
 from store.runs.summary import summarize
-from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs, unfinished_runs, update_run
+from store.runs.writes import Run, get_run, insert_run, unfinished_runs, update_run
 from store.store_thread import StoreThread
-from store.tasks import active_counts, last_runs
+from store.tasks import PromiseState, active_counts, encode_promises, last_runs, update_task
 
 TASKS = 200
 NOW = T0 + SPAN_DAYS * DAY + 5_000
@@ -169,7 +171,7 @@ def reads_among_deleted(writer: Database, reader: Database, table: Table) -> Non
     """Measure pages while a tenth of the runs is deleted: evenly spread, the newest, the oldest."""
     for name in ("by trigger", "by time, newest", "by time"):
         print(f"with 100,000 deleted {name}:")
-        tenth = RunSelector(match_all=True, filter=TENTHS[name])
+        tenth = RunSelection(match_all=True, filter=TENTHS[name])
         for rows in find_ended(writer, tenth):
             mark_deleted(writer, rows, NOW)
         for common, wanted in COMMON.items():
@@ -195,6 +197,9 @@ def writes(writer: Database) -> None:
     runs = iter([new_run(f"job-{i % 200:03}", NOW + i) for i in range(20_000)])
     table.line("insert_run", timed(lambda: insert_run(writer, next(runs)), 2000))
     table.line("three states of a run, three transactions", timed(lambda: live(writer, next(runs)), 2000))
+    first = timed(partial(newest_durations, writer, "job-000", None), 200)
+    table.line("durations of a task, at its first run", first, 5)
+    table.line("a duration is learned, at each later end", timed(partial(learn, writer), 2000), 5)
     store = StoreThread(writer)
 
     def submit_and_wait() -> None:
@@ -212,6 +217,12 @@ def writes(writer: Database) -> None:
     per_one = (time.perf_counter() - start) * 1000 / 5000
     table.line(f"one of 5000 queued ({1000 / per_one:,.0f} a second)", [per_one])
     store.close()
+
+
+def learn(writer: Database) -> None:
+    durations = tuple(random.choices(range(240_000), k=KEPT_DURATIONS))
+    expectation(LEARNED, durations)
+    update_task(writer, "job-000", promises=encode_promises(PromiseState(durations=durations)))
 
 
 class Bulk:
@@ -297,7 +308,7 @@ def in_bulk(writer: Database, path: str, table: Table) -> None:
         table.line("  its run is stored, after", bulk.stored_ms)
 
     for name, wanted in TENTHS.items():
-        tenth = RunSelector(match_all=True, filter=wanted)
+        tenth = RunSelection(match_all=True, filter=wanted)
         line(
             f"delete 100,000 of 1,000,000 {name}",
             bulk.work(partial(find_ended, selector=tenth), partial(mark_deleted, now_ms=NOW)),
@@ -311,7 +322,7 @@ def in_bulk(writer: Database, path: str, table: Table) -> None:
             ),
             2000,
         )
-    some = RunSelector(match_all=True, filter=TENTHS["by trigger"])
+    some = RunSelection(match_all=True, filter=TENTHS["by trigger"])
     bulk.work(partial(find_ended, selector=some), partial(mark_deleted, now_ms=NOW))
     expired = partial(find_expired, deleted_before=NOW)
     line("purge 100,000 deleted ones", bulk.work(expired, purge, gives_way=True), None)

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from deploy.release.build import epoch
 from deploy.release.lock import LOCKED
-from deploy.release.materials import licences
-from deploy.zipapp.build import EXTRAS, version, wanted
+from deploy.release.materials import bill, installed, licences
+from deploy.version import package_version, version
+from deploy.zipapp.build import wanted
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.tools.service import systemd_plan
 from supervisor.tools.service.plan import NAME, InstallOptions
@@ -78,12 +79,13 @@ class Package:
         pip += ["--target", str(packages)]
         locks = [f"--requirement={LOCKED / name}" for name in ("run.txt", "postgresql.txt")]
         subprocess.run([*pip, "--require-hashes", *locks], check=True)
-        subprocess.run([*pip, "--no-deps", "--upgrade", str(wheel)], check=True)
+        # By its name, because pip would note the path of a file.
+        ours = f"{NAME}=={wheel.name.split('-')[1]}"
+        subprocess.run([*pip, "--no-deps", "--upgrade", "--no-index", f"--find-links={wheel.parent}", ours], check=True)
         shutil.rmtree(packages / "bin")
         for path in packages.rglob("*"):
             if path.is_file() and not wanted(str(path.relative_to(packages))):
                 path.unlink()
-        (packages / f"{NAME}-{version()}.dist-info/direct_url.json").unlink()  # the path of the wheel on this host
         for path in packages.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         subprocess.run(["strip", "--strip-unneeded", *map(str, packages.rglob("*.so*"))], check=True)  # noqa: S607
@@ -106,7 +108,7 @@ class Package:
         self.write(SYSTEM_FILE, first_config(SYSTEM_FILE, SYSTEM_DATA), 0o640)
 
     def documents(self, man: Path) -> None:
-        """Write man pages, completions, licences and the change log."""
+        """Write man pages, completions, the change log, and lists of the packages in the environment."""
         for page in (f"{NAME}.1", f"{NAME}.toml.5"):
             section = f"/usr/share/man/man{page[-1]}"
             self.write(f"{section}/{page}.gz", packed((man / page).read_bytes()))
@@ -114,7 +116,10 @@ class Package:
             command = [sys.executable, "-I", "-m", NAME, "completion", shell]
             self.write(path, subprocess.run(command, capture_output=True, check=True).stdout)
         self.write(f"{_DOCS}/changelog.gz", packed((ROOT / "CHANGELOG.rst").read_bytes()))
-        self.write(f"{_DOCS}/licences.txt", licences(EXTRAS))
+        (packages,) = self.root.glob(f"{PLACE[1:]}/lib/python3*/site-packages")
+        contents = installed(str(packages))
+        self.write(f"{_DOCS}/licences.txt", licences(contents, version()))
+        self.write(f"{_DOCS}/{NAME}.cdx.json", bill(contents, version(), epoch()))
 
     def debian_documents(self, maintainer: str, seconds: int) -> None:
         """Write the files that only Debian wants."""
@@ -160,7 +165,7 @@ def packed(data: bytes) -> bytes:
 
 
 def _version() -> str:
-    return f"{version()}-{_REVISION}"
+    return f"{package_version(version())}-{_REVISION}"
 
 
 def build(dist: Path, man: Path, output: Path, environment: Path | None = None) -> Path:
@@ -178,6 +183,7 @@ def build(dist: Path, man: Path, output: Path, environment: Path | None = None) 
         package.control(maintainer)
         for path in (package.root, *package.root.rglob("*")):
             os.utime(path, (seconds, seconds), follow_symlinks=False)
+        output.mkdir(parents=True, exist_ok=True)
         command = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(package.root), str(output)]
         environ = {**os.environ, "SOURCE_DATE_EPOCH": str(seconds)}
         told = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout

@@ -4,6 +4,8 @@
 2. The package index still has each locked file, and no locked version is withdrawn (yanked).
 3. No security advisory names a locked version. The advisories come from the JSON interface of the index, which few
    indexes beside PyPI have; without it, this check is reported as not made.
+
+If the index cannot be reached, the second and third check are findings: nothing was audited.
 """
 
 import json
@@ -68,7 +70,7 @@ def _release(name: str, version: str) -> Any:
     try:
         with urllib.request.urlopen(f"{base}/pypi/{name}/{version}/json", timeout=60) as answer:  # noqa: S310
             return json.load(answer)
-    except (urllib.error.URLError, ValueError):
+    except (urllib.error.HTTPError, ValueError):
         return None
 
 
@@ -97,8 +99,10 @@ def main() -> int:
     for what, check in (("files in the index", withdrawn), ("security advisories", advisories)):
         try:
             findings += check(packages)
-        except (urllib.error.URLError, LookupError) as err:
+        except (urllib.error.HTTPError, LookupError) as err:
             print(f"{what}: NOT CHECKED: {err}")
+        except urllib.error.URLError as err:
+            findings.append(f"{what}: NOT CHECKED: cannot reach {index()}: {err.reason}")
         else:
             print(f"{what}: checked")
     print("\n".join(findings) or "no findings")

@@ -2,7 +2,7 @@
 
 OUTPUT gets the sdist, the wheel, which is built from the sdist, a bill of materials and a list of licences. The same
 sources give the same distributions, byte for byte. All files have the time ``SOURCE_DATE_EPOCH``, or else the time of
-the commit or of the sdist in which this runs.
+the commit or of the sdist in which this runs. Other sources have the time of ``supervisor/version.py``.
 """
 
 import gzip
@@ -14,8 +14,7 @@ import tempfile
 from pathlib import Path
 
 from deploy.release.materials import write_lists
-
-ROOT = Path(__file__).parent.parent.parent
+from deploy.version import ROOT, SOURCE
 
 
 def epoch() -> int:
@@ -27,7 +26,10 @@ def epoch() -> int:
     if of_sdist.exists():
         return int(of_sdist.stat().st_mtime)
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
-    return int(subprocess.run(command, capture_output=True, check=True).stdout)
+    try:
+        return int(subprocess.run(command, capture_output=True, check=True).stdout)
+    except (OSError, subprocess.CalledProcessError):
+        return int((ROOT / SOURCE).stat().st_mtime)
 
 
 def _build(kind: str, sources: Path, output: Path, seconds: int) -> Path:

@@ -26,7 +26,7 @@ ARCHITECTURES = ("x86_64", "aarch64")
 _OURS = "ringward"
 _HEAD = "# Written by `make lock`, from setup.cfg and pyproject.toml. {}\n"
 _ABOUT = {
-    "run.txt": "Packages that Ringward needs.",
+    "run.txt": "Packages that Ringward and its calendars need.",
     "postgresql.txt": "Additional packages for PostgreSQL.",
     "build.txt": "Packages that build it from its sources.",
 }
@@ -167,8 +167,8 @@ def write() -> None:
     if sys.version_info[:2] != tuple(map(int, PYTHONS[0].split("."))):
         raise SystemExit(f"lock: run this with Python {PYTHONS[0]}, the lowest that is supported")
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
-    found = resolve(".[postgresql]", *tools)
-    run, database = needed(found, _OURS), needed(found, f"{_OURS}[postgresql]")
+    found = resolve(".[calendars,postgresql]", *tools)
+    run, database = needed(found, f"{_OURS}[calendars]"), needed(found, f"{_OURS}[postgresql]")
     build = {name: marker for tool in tools for name, marker in needed(found, tool).items()}
     del run[_OURS]
     del database[_OURS]

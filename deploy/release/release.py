@@ -6,6 +6,7 @@
    The committer is the maintainer of the packages, unless ``DEBFULLNAME``, ``DEBEMAIL`` or ``RPM_PACKAGER`` say
    otherwise: users report vulnerabilities to that address.
 4. Tag the commit. Nothing is pushed or uploaded.
+5. Write the version of the next minor release with ``.dev0`` into ``supervisor/version.py``, and commit.
 
 With ``--dry-run``, it checks the first step and prints the others. If a check fails after the commit, there is no tag:
 correct the cause and amend the commit, or remove it with ``git reset --keep HEAD~1``.
@@ -23,6 +24,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from deploy.release.lock import ROOT
+from deploy.version import SOURCE, next_version, source
 
 CHECKS = ("lint", "test", "test-packages", "audit")
 ARTEFACTS = ("bundle", "dist", "deb", "rpm", "zipapp")
@@ -71,10 +73,7 @@ def change_log() -> Path:
 
 def write(version: str, date: str) -> None:
     """Write the version and the date into the sources."""
-    (ROOT / "supervisor/version.py").write_text(
-        f'"""The product\'s version, the only place where it is written."""\n\nVERSION = "{version}"\n',
-        encoding="utf-8",
-    )
+    (ROOT / SOURCE).write_text(source(version), encoding="utf-8")
     log = change_log()
     title = f"{version} ({date})"
     text = re.sub(
@@ -109,6 +108,8 @@ def release(version: str, checks: tuple[str, ...] = CHECKS, artefacts: tuple[str
         subprocess.run(["make", target], cwd=ROOT, env={**os.environ, **maintainer()}, check=True)  # noqa: S607
     sums(ROOT / "dist")
     git("tag", "--annotate", f"v{version}", "--message", f"Ringward {version}")
+    (ROOT / SOURCE).write_text(source(next_version(version)), encoding="utf-8")
+    git("commit", "--all", "--quiet", "--message", f"Begin {next_version(version)}")
     print(f"Released {version}: tag v{version}, files in dist/. To publish: git push --follow-tags")
 
 
@@ -124,6 +125,7 @@ def main() -> int:
             print(f"write {told.version} to supervisor/version.py and CHANGELOG.rst, and commit")
             print(f"make {' '.join((*CHECKS, *ARTEFACTS))}")
             print(f"git tag --annotate v{told.version}")
+            print(f"write {next_version(told.version)} to supervisor/version.py, and commit")
         else:
             release(told.version)
     except Refused as err:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deploy.debian.build import PLACE, Package
 from deploy.release.build import epoch
-from deploy.zipapp.build import version
+from deploy.version import package_version, version
 from supervisor.config.files.lookup import SYSTEM_FILE
 from supervisor.tools.service.plan import NAME
 
@@ -47,7 +47,12 @@ def build(dist: Path, man: Path, output: Path, environment: Path | None = None) 
         shutil.move(package.root / "lib/systemd", package.root / "usr/lib/systemd")  # /lib is a link there
         (package.root / "lib").rmdir()
         spec = place / f"{NAME}.spec"
-        values = {"version": version(), "python": package.name, "root": package.root, "files": _files(package.root)}
+        values = {
+            "version": package_version(version()),
+            "python": package.name,
+            "root": package.root,
+            "files": _files(package.root),
+        }
         text = (HERE / "ringward.spec").read_text(encoding="utf-8")
         for word, value in values.items():
             text = text.replace(f"@{word}@", str(value))

@@ -1,4 +1,4 @@
-"""``python deploy/zipapp/build.py OUTPUT [LEVEL]``: put Ringward and its dependencies into one file.
+"""``python -m deploy.zipapp.build OUTPUT [LEVEL]``: put Ringward and its dependencies into one file.
 
 The dependencies come from the environment of the Python that runs this program; nothing is downloaded. The file works
 with Pythons of the same version, processor and C library. The same sources and installed packages give the same file.
@@ -15,48 +15,21 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from deploy.release.build import epoch
+from deploy.release.materials import bill, needs
+from deploy.version import ROOT, SOURCE, source, version
 
-ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("api", "logring", "store", "supervisor")
-EXTRAS = "postgresql"
+EXTRAS = "calendars,postgresql"
 _LEFT_OUT = {"__pycache__", "sqlite_extra_binaries", "tests"}
 _SOURCES = {".c", ".h", ".pxd", ".pyc", ".pyi", ".pyx"}
 _TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can store."""
 
 
-def needs(extras: str = EXTRAS) -> dict[str, set[str]]:
-    """Return the names of the direct dependencies: of Ringward, and of each of its direct and indirect dependencies.
-
-    `extras` are the extras of Ringward that count, with commas between them.
-
-    Raises:
-        importlib.metadata.PackageNotFoundError: a dependency is not installed.
-    """
-    found: dict[str, set[str]] = {}
-    seen = set()
-    waiting = [Requirement(f"ringward[{extras}]")]
-    while waiting:
-        wanted = waiting.pop()
-        name = canonicalize_name(wanted.name)
-        if (name, *sorted(wanted.extras)) in seen:
-            continue
-        seen.add((name, *sorted(wanted.extras)))
-        direct = found.setdefault(name, set())
-        for text in importlib.metadata.requires(name) or ():
-            needed = Requirement(text)
-            marker = needed.marker
-            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted.extras)):
-                direct.add(canonicalize_name(needed.name))
-                waiting.append(needed)
-    return found
-
-
 def files() -> Iterator[tuple[str, Path]]:
     """Yield name below site-packages and path of each file: first of dependencies, then of Ringward."""
-    for distribution in map(importlib.metadata.distribution, sorted(needs().keys() - {"ringward"})):
+    for distribution in map(importlib.metadata.distribution, sorted(needs(EXTRAS).keys() - {"ringward"})):
         for file in distribution.files or ():
             if file.parts[0] != "..":  # scripts
                 yield str(file), Path(str(distribution.locate_file(file)))
@@ -73,25 +46,21 @@ def wanted(name: str) -> bool:
     return not _LEFT_OUT.intersection(folders) and os.path.splitext(parts[-1])[1] not in _SOURCES
 
 
-def version() -> str:
-    """Return the version of the sources."""
-    told: dict[str, str] = {}
-    exec((ROOT / "supervisor/version.py").read_text(encoding="utf-8"), told)  # noqa: S102 - our own file
-    return told["VERSION"]
-
-
 def build(output: Path, level: int) -> None:
     """Write the file atomically."""
+    number = version()
     contents = {name: path.read_bytes() for name, path in sorted(files()) if wanted(name)}
+    contents[f"ringward/{SOURCE}"] = source(number).encode()
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
     manifest = json.dumps(hashes).encode()
     about = {
-        "version": version(),
+        "version": number,
         "id": hashlib.sha256(manifest).hexdigest(),
         "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
     }
     members = {
         "__main__.py": Path(__file__).with_name("start.py").read_bytes(),
+        "ringward.cdx.json": bill(needs(EXTRAS), number, epoch()).encode(),
         "LICENSE": (ROOT / "LICENSE").read_bytes(),
         "about.json": json.dumps(about).encode(),
         "manifest.json": manifest,

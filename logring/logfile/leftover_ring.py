@@ -37,16 +37,16 @@ def save_leftover_ring(ring_path: str, log_path: str) -> int | None:
     try:
         if _is_sealed(log_path, ring):  # the writer died between sealing the file and unlinking the ring
             os.unlink(ring_path)
-            return writer.lines
+            return writer.blocks.lines
         # A log without a file, such as the daemon's own, gets a file with the content of the ring.
-        writer.file_blocks = ring.static.file_blocks or ring.slots + 1
+        writer.blocks.file_blocks = ring.static.file_blocks or ring.slots + 1
         writer.seal(writer.last_ms)
-        log = LogFileWriter(log_path, writer, writer.file_blocks)
+        log = LogFileWriter(log_path, writer, writer.blocks.file_blocks)
         try:
             log.finish()
         finally:
             log.close()
-        return writer.lines
+        return writer.blocks.lines
     finally:
         writer.close()
 

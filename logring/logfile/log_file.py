@@ -42,12 +42,13 @@ class LogFileWriter:
 
     Attributes:
         may_grow: if False, blocks that would enlarge the file fail with ENOSPC, except in `finish`.
+        lost: number of lines that `cut` has left out.
         made_again: whether the file was removed or moved away, and was recreated with its whole content.
     """
 
-    def __init__(self, path: str, ring: RingWriter, file_blocks: int) -> None:
+    def __init__(self, path: str, writer: RingWriter, file_blocks: int) -> None:
         self.path = path
-        self._ring = ring
+        self._writer = writer
         self._blocks = file_blocks
         self._fd = -1
         self._seq = 0
@@ -56,6 +57,7 @@ class LogFileWriter:
         self._part = (-1, 0)  # number and end of the text of the unfinished block that was written last
         self.may_grow = True
         self.made_again = False
+        self.lost = 0
 
     @property
     def progress(self) -> tuple[int, tuple[int, int], tuple[int, int]]:
@@ -75,16 +77,16 @@ class LogFileWriter:
         Raises:
             OSError: at the first block that could not be written.
         """
-        ring = self._ring
+        blocks = self._writer.blocks
         count = 0
         headers: list[BlockHeader] = []
         try:
-            while ring.written_blocks < ring.closed_blocks:
+            while blocks.written_blocks < blocks.closed_blocks:
                 batch = self._next_batch()
-                last = ring.sealed and batch[-1].number == ring.closed_blocks - 1
-                self._write_blocks(batch, self._packed_extent(batch[-1]) if last else ring.block_size)
+                last = blocks.sealed and batch[-1].number == blocks.closed_blocks - 1
+                self._write_blocks(batch, self._packed_extent(batch[-1]) if last else blocks.block_size)
                 headers = batch
-                ring.written_blocks += len(batch)
+                blocks.written_blocks += len(batch)
                 count += len(batch)
         finally:
             if headers:
@@ -96,10 +98,10 @@ class LogFileWriter:
 
         The limit makes slots available again while the pump still has free ones.
         """
-        ring = self._ring
-        number, slots = ring.written_blocks, ring.ring.slots
+        blocks = self._writer.blocks
+        number, slots = blocks.written_blocks, blocks.ring.slots
         end = min(
-            ring.closed_blocks,
+            blocks.closed_blocks,
             number + max(1, slots // 2),
             number + slots - number % slots,
             number + self._blocks - number % self._blocks,
@@ -112,13 +114,13 @@ class LogFileWriter:
         Raises:
             OSError: it could not be written.
         """
-        ring = self._ring
-        if not ring.created:
+        blocks = self._writer.blocks
+        if not blocks.created:
             return
         self.write_closed()
-        publication = read_publication(ring.ring.mm, ring.path)
+        publication = read_publication(blocks.ring.mm, blocks.path)
         header = publication.header
-        if publication.seq == self._seen_seq or not header.lines or header.number < ring.closed_blocks:
+        if publication.seq == self._seen_seq or not header.lines or header.number < blocks.closed_blocks:
             return
         self._write_part(header)
         self._write_state(header, sealed=False)
@@ -133,15 +135,17 @@ class LogFileWriter:
             OSError: something could not be written.
             ValueError: the ring's `seal` was not called.
         """
-        ring = self._ring
+        blocks = self._writer.blocks
         self.may_grow = True
-        while not ring.complete_waiting() or not ring.sealed:
+        while not self._writer.complete_waiting() or not blocks.sealed:
+            if not blocks.created:
+                raise OSError(blocks.place_errno, blocks.place_error)
             if not self.write_closed():
                 raise ValueError("the ring must not be sealed")
-        if not ring.created:
+        if not blocks.created:
             return
         self.write_closed()
-        header = self._closed_header(ring.closed_blocks - 1)
+        header = self._closed_header(blocks.closed_blocks - 1)
         extent = self._packed_extent(header)
         if self._last_written != (header.number, extent):
             self._write_blocks([header], extent)
@@ -150,9 +154,42 @@ class LogFileWriter:
         if header.number < self._blocks:  # otherwise another block is the last one in the file
             os.ftruncate(self._fd, self._slot_at(header.number) + extent)
         self._write_state(header, sealed=True)
-        ring.complete_waiting()  # publish a changed first_available to readers that still have the ring mapped
+        self._writer.complete_waiting()  # publish a changed first_available to readers that still have the ring mapped
         with suppress(FileNotFoundError):
-            os.unlink(ring.path)
+            os.unlink(blocks.path)
+        self.close()
+
+    def cut(self, reason: str) -> None:
+        """Seal the file without the blocks that do not fit, and unlink the ring. Call this after EFBIG from `finish`.
+
+        A file that cannot hold any block is removed.
+
+        Raises:
+            OSError: the file could not be read or sealed; call this again.
+        """
+        blocks = self._writer.blocks
+        blocks.shortage = reason  # drops what waits for a free slot
+        self._writer.complete_waiting()
+        try:
+            while blocks.written_blocks < blocks.closed_blocks:
+                self._write_blocks([self._closed_header(blocks.written_blocks)], blocks.block_size)
+                blocks.written_blocks += 1
+        except OSError as err:
+            if err.errno != errno.EFBIG:
+                raise
+        unwritten = [self._closed_header(number) for number in range(blocks.written_blocks, blocks.closed_blocks)]
+        self.lost = sum(header.lines for header in unwritten) if blocks.created else blocks.dropped
+        if blocks.written_blocks:
+            last = blocks.written_blocks - 1
+            self._open(last)
+            header = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, self._slot_at(last)))
+            if header is None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.ftruncate(self._fd, self._slot_at(last) + header.extent)
+            self._write_state(header, sealed=True)
+        for path in (blocks.path,) if blocks.written_blocks else (self.path, blocks.path):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
         self.close()
 
     def close(self) -> None:
@@ -167,7 +204,7 @@ class LogFileWriter:
         Raises:
             Corrupt: it is damaged; only a previous writer can have damaged it.
         """
-        ring = self._ring.ring
+        ring = self._writer.blocks.ring
         at = ring.slot_at(number)
         header = BlockHeader.parse(ring.mm[at : at + HEADER_SIZE])
         if header is None or header.number != number or header.extent != ring.block_size:
@@ -180,7 +217,7 @@ class LogFileWriter:
         The checksums, flags and extents in `headers` are updated.
         """
         self._open(headers[-1].number)
-        ring = self._ring.ring
+        ring = self._writer.blocks.ring
         size = ring.block_size
         parts: list[bytes | memoryview] = []
         views = []
@@ -208,7 +245,7 @@ class LogFileWriter:
     def _write_part(self, header: BlockHeader) -> None:
         """Write the new part of the head block: the text, the table, then the header that refers to them."""
         self._open(header.number)
-        ring = self._ring.ring
+        ring = self._writer.blocks.ring
         at, to = ring.slot_at(header.number), self._slot_at(header.number)
         number, done = self._part
         if number != header.number:
@@ -232,24 +269,24 @@ class LogFileWriter:
         keep = header.number - self._blocks + 1
         if keep <= 0:
             return
-        ring = self._ring
+        blocks = self._writer.blocks
         if keep == header.number:
             first = header.first_line
-        elif keep >= ring.written_blocks:
+        elif keep >= blocks.written_blocks:
             first = self._closed_header(keep).first_line
         else:
             kept_block = BlockHeader.parse(os.pread(self._fd, HEADER_SIZE, self._slot_at(keep)))
             if kept_block is None or kept_block.number != keep:
                 return  # damaged on the disk; readers detect that themselves
             first = kept_block.first_line
-        ring.first_available = max(ring.first_available, first)
+        blocks.first_available = max(blocks.first_available, first)
 
     def _packed_extent(self, header: BlockHeader) -> int:
         """Return the smallest multiple of a page that holds the block, in bytes."""
         return -(-(header.text_end + header.entries * ENTRY_SIZE) // PAGE) * PAGE
 
     def _slot_at(self, number: int) -> int:
-        return FILE_BLOCKS_AT + number % self._blocks * self._ring.block_size
+        return FILE_BLOCKS_AT + number % self._blocks * self._writer.blocks.block_size
 
     def _open(self, number: int) -> None:
         """Open or create the file, with its static part, before block `number` is written.
@@ -262,7 +299,7 @@ class LogFileWriter:
         if self._fd >= 0:
             self._keep_name()
             return
-        ring = self._ring.ring
+        ring = self._writer.blocks.ring
         make_directories(os.path.dirname(self.path))
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         source = ring.static
@@ -302,13 +339,14 @@ class LogFileWriter:
 
     def _write_state(self, header: BlockHeader, *, sealed: bool) -> None:
         """Write the state with this block, which is already in the file, as the head block."""
-        ring = self._ring
-        state = read_publication(ring.ring.mm, ring.path).state
+        blocks = self._writer.blocks
+        state = read_publication(blocks.ring.mm, blocks.path).state
         state.head_block = header.number
-        state.lines = ring.lines if sealed else header.end_line
+        state.lines = blocks.lines if sealed else header.end_line
         # After a gap, no block that follows the overwritten one may have been written yet.
-        state.first_available = min(ring.first_available, state.lines)
+        state.first_available = min(blocks.first_available, state.lines)
         state.flags = state.flags if sealed else 0
+        state.dropped += self.lost
         self._seq = (self._seq + 1) & 0xFFFFFFFF
         _write_all(self._fd, [Publication(self._seq, state, header).pack()], PUBLICATION_AT[self._seq & 1])
 

@@ -79,8 +79,8 @@ def reopen(ring_path: str, run_id: str, written: LogContent | None) -> RingWrite
         ring.close()
         raise ForeignFile(f"{ring_path} belongs to another run or another boot")
     writer = RingWriter.resume(ring)
-    ring.taken = min(ring.slots, writer.head_block + 1)
+    ring.taken = min(ring.slots, writer.blocks.head_block + 1)
     if written is not None:
-        writer.written_blocks = min(max(writer.written_blocks, written.head), writer.closed_blocks)
-        writer.first_available = max(writer.first_available, written.first_available)
+        writer.blocks.written_blocks = min(max(writer.blocks.written_blocks, written.head), writer.blocks.closed_blocks)
+        writer.blocks.first_available = max(writer.blocks.first_available, written.first_available)
     return writer

@@ -65,9 +65,7 @@ class StoredFile:
         """Return the state that the blocks justify: if the host crashed, pages reached the disk in any order."""
         number = -1
         first = self.static.first_line
-        publication = written or Publication(
-            0, State((0, first, first, *[0] * 7)), BlockHeader(0, (0, first, *[0] * 13))
-        )
+        publication = written or Publication(0, State((0, first, first, *[0] * 7)), BlockHeader(0, 0, first, *[0] * 13))
         if written is not None:
             number = publication.state.head_block
         while self.header(number + 1) is not None:

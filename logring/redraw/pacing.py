@@ -1,9 +1,11 @@
 """Rate limit for the history of redrawn lines: lines too fast to watch keep only their final state."""
 
 import re
+from dataclasses import dataclass
 
 from logring.redraw.reducer import SEGMENTS, Redraw, RedrawnLine
 from logring.redraw.row_cells import MAX_ROW, NARROW, decoded, encoded
+from logring.state_json import tagged
 
 BURST = 256
 """Number of redrawn lines that can arrive at once and keep their history."""
@@ -15,14 +17,13 @@ _SIMPLE = bytes(range(0x20, 0x7F))  # bytes that occupy one column each
 _LONE_CR = re.compile(rb"\r(?!\n)")
 
 
+@tagged("Pace", "_last_ms _tokens")
+@dataclass(slots=True, eq=False)
 class Pace:
     """A token bucket that limits the lines with a history; each redrawn line takes a token."""
 
-    __slots__ = ("_last_ms", "_tokens")
-
-    def __init__(self) -> None:
-        self._tokens: float = BURST
-        self._last_ms = 0
+    _tokens: float = BURST
+    _last_ms: int = 0
 
     def room(self, now_ms: int) -> int:
         """Refill the bucket and return the number of lines that may keep their history now."""

@@ -7,11 +7,13 @@ anything, new output passes through it, in private memory.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from mmap import mmap
 
 from logring.mask import Mask
 from logring.redraw.pacing import Pace, redrawn, settled
 from logring.redraw.reducer import Redraw, RedrawnLine, needs
+from logring.state_json import tagged
 
 MAX_FRAMES = 65535
 MAX_HISTORY = 24576
@@ -21,6 +23,16 @@ MAX_WAITING = 1 << 20
 
 Frame = tuple[bytes, ...]
 """One earlier state of a line, as its rows."""
+
+
+@tagged("LineEnd", "=text frames")
+@dataclass(frozen=True)
+class LineEndState:
+    """A line end in a handover."""
+
+    text: str
+    """A newline, or nothing."""
+    frames: tuple[Frame, ...]
 
 
 class LineEnd(bytes):
@@ -35,37 +47,52 @@ class LineEnd(bytes):
     @classmethod
     def of(cls, frames: tuple[Frame, ...]) -> "LineEnd":
         """Return the newline of a line with these frames."""
-        self = cls(b"\n")
-        self.frames = frames
+        return cls.from_state(LineEndState("\n", frames))
+
+    @classmethod
+    def from_state(cls, state: LineEndState) -> "LineEnd":
+        """Return the line end with this state."""
+        self = cls(state.text.encode())
+        self.frames = state.frames
         return self
+
+    def state(self) -> LineEndState:
+        """Return the state for another program."""
+        return LineEndState(self.decode(), self.frames)
 
     def without_newline(self) -> "LineEnd":
         """Return the same line end for a stream that ends without a newline."""
-        other = LineEnd()
-        other.frames = self.frames
-        return other
+        return LineEnd.from_state(LineEndState("", self.frames))
 
 
-Item = tuple[int, bytes | None, int]
+Item = tuple[int, bytes | LineEnd | None, int]
 """Output that waits for a place in the log: stream, text (None at the end of the stream), arrival time in ms."""
 
 
+@tagged("Drawing", "_full _mask _newline _pace _redraw")
+@dataclass(slots=True, eq=False)
 class Drawing:
     """The output that one stream draws.
 
-    Args:
-        full: reduce all control sequences of a terminal; otherwise only carriage returns.
-        mask: replaces secrets in settled lines, because text drawn piece by piece can form a secret.
+    :meth:`of` creates one.
     """
 
-    __slots__ = ("_full", "_mask", "_newline", "_pace", "_redraw")
+    _full: bool
+    _mask: Mask | None
+    _redraw: Redraw
+    _pace: Pace = field(default_factory=Pace)
+    _newline: bool = True
+    """Whether the last byte fed was a newline."""
 
-    def __init__(self, *, full: bool, mask: Mask | None = None) -> None:
-        self._full = full
-        self._mask = mask
-        self._redraw = Redraw(full=full)
-        self._pace = Pace()
-        self._newline = True  # whether the last byte fed was a newline
+    @classmethod
+    def of(cls, *, full: bool, mask: Mask | None = None) -> "Drawing":
+        """Return the drawing of a stream without output.
+
+        Args:
+            full: reduce all control sequences of a terminal; otherwise only carriage returns.
+            mask: replaces secrets in settled lines, because text drawn piece by piece can form a secret.
+        """
+        return cls(full, mask, Redraw(full=full))
 
     @property
     def busy(self) -> bool:
@@ -184,20 +211,19 @@ def take_unfinished(backlog: list[Item], stream: int) -> tuple[bytes, bool]:
     return unfinished, False
 
 
+@tagged("FrameQueue", "_added _items _taken _told=_was_pressing")
+@dataclass(slots=True, eq=False)
 class FrameQueue:
     """The queue of frames from the pump to the file thread.
 
     Frames over the limit are dropped, so lines never wait for them.
     """
 
-    __slots__ = ("_added", "_items", "_taken", "_was_pressing")
-
-    def __init__(self) -> None:
-        self._items: deque[tuple[int, tuple[Frame, ...]]] = deque()
-        # Totals in bytes since the start. Each is written by one thread only, so neither needs a lock.
-        self._added = 0
-        self._taken = 0
-        self._was_pressing = False
+    _items: deque[tuple[int, tuple[Frame, ...]]] = field(default_factory=deque)
+    # Totals in bytes since the start. Each is written by one thread only, so neither needs a lock.
+    _added: int = 0
+    _taken: int = 0
+    _was_pressing: bool = False
 
     def add(self, line: int, frames: tuple[Frame, ...]) -> None:
         """Add the frames of a line. Called by the pump."""

@@ -15,6 +15,7 @@ piece. The settled text does not depend on the sizes of the reads; only the samp
 """
 
 import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from logring.lines import utf8_cut, whole_characters
@@ -22,7 +23,8 @@ from logring.redraw.row_cells import MAX_ROW, NARROW, Row, columns, decoded, enc
 from logring.redraw.sampling import Frame, Samples
 from logring.redraw.screen import Screen
 from logring.redraw.text_style import NO_PEN, pen_after, pen_with, sgr
-from logring.redraw.unsettled_rows import COLUMNS, lines_of
+from logring.redraw.unsettled_rows import COLUMNS, Rows, lines_of
+from logring.state_json import tagged
 
 MAX_REGION = 28672
 """Maximum size in bytes of the unsettled rows; if there are more, only the lower rows are shown."""
@@ -70,6 +72,8 @@ def needs(data: bytes, full: bool) -> bool:
     return _first_need(data, 0, full) >= 0
 
 
+@tagged("Redraw", "_above _full=full _known _out _owes_pen _pen _raw _redrawn _samples _screen")
+@dataclass(slots=True, eq=False, kw_only=True)
 class Redraw:
     """The reducer of one stream.
 
@@ -77,24 +81,25 @@ class Redraw:
         full: whether the stream comes from a terminal; otherwise it comes from a pipe.
     """
 
-    __slots__ = ("_above", "_full", "_known", "_out", "_owes_pen", "_pen", "_raw", "_redrawn", "_samples", "_screen")
-
-    def __init__(self, *, full: bool) -> None:
-        self._full = full
-        self._raw = b""  # the unfinished line; of a redrawn one, its last segments
-        self._redrawn = False
-        self._known = 0  # segments of a redrawn line before this offset are known to fit the terminal
-        self._pen = NO_PEN  # the colours at the start of `_raw`
-        self._owes_pen = False  # whether the next plain text must begin with the current colours
-        self._samples = Samples()
-        self._screen: Screen | None = None
-        self._above = b""
-        self._out: Settled = []
+    full: bool
+    _raw: bytes = b""
+    """The unfinished line; of a redrawn one, its last segments."""
+    _redrawn: bool = False
+    _known: int = 0
+    """Segments of a redrawn line before this offset are known to fit the terminal."""
+    _pen: bytes = NO_PEN
+    """The colours at the start of `_raw`."""
+    _owes_pen: bool = False
+    """Whether the next plain text must begin with the current colours."""
+    _samples: Samples = field(default_factory=Samples)
+    _screen: Screen | None = None
+    _above: bytes = b""
+    _out: Settled = field(default_factory=list)
 
     @property
     def busy(self) -> bool:
         """Whether further output must be fed: it holds output, or the stream is a terminal, which keeps its screen."""
-        return self._full or self._redrawn or bool(self._raw)
+        return self.full or self._redrawn or bool(self._raw)
 
     def feed(self, data: bytes) -> Settled:
         """Take in new output.
@@ -112,7 +117,7 @@ class Redraw:
             self._screen.feed(self._raw, 0, last=True)
             self._screen.finish()
             self._take_settled(self._screen)
-        elif self._redrawn or needs(self._raw, self._full):
+        elif self._redrawn or needs(self._raw, self.full):
             self._settle_line(self._raw, 0, len(self._raw))
             last = self._out.pop()
             if isinstance(last, RedrawnLine) and last.text:
@@ -158,7 +163,7 @@ class Redraw:
 
     def _as_it_came(self, data: bytes, at: int) -> tuple[int, bool]:
         """Pass plain text through, up to the line that has something to reduce."""
-        need = _first_need(data, at, self._full)
+        need = _first_need(data, at, self.full)
         end = len(data) if need < 0 else need
         start = data.rfind(b"\n", at, end) + 1 or at
         while end - start > MAX_ROW:
@@ -175,13 +180,13 @@ class Redraw:
         """Process a line that is redrawn by carriage returns."""
         newline = data.find(b"\n", at)
         end = newline if newline >= 0 else len(data)
-        if self._full:
+        if self.full:
             to_screen = self._screen_from(data, at, end)
             if to_screen >= 0:
                 self._redrawn = False
                 start = _window(data, at, to_screen)
                 above = self._above if len(self._above) < _ABOVE else self._above.partition(b"\n")[2]
-                self._screen = Screen(pen_after(self._pen, data[at:start]), above, self._samples)
+                self._screen = Screen(pen_after(self._pen, data[at:start]), Rows(above, self._samples))
                 self._samples = Samples()
                 return start, False
         elif (start := _longer_segment(data, at, end, MAX_ROW)) >= 0:
@@ -230,7 +235,7 @@ class Redraw:
     # Settling
 
     def _plain(self, text: bytes) -> None:
-        if self._full:
+        if self.full:
             if self._owes_pen:
                 text = sgr(self._pen) + text
                 self._owes_pen = False
@@ -249,9 +254,9 @@ class Redraw:
         else:
             text = pictures[-1][0]
             self._out.append(RedrawnLine(text, tuple(pictures) if len(pictures) > 1 else ()))
-        self._pen = pen if self._full else NO_PEN
+        self._pen = pen if self.full else NO_PEN
         self._owes_pen = self._pen != NO_PEN
-        if self._full:
+        if self.full:
             self._remember(text + b"\n")
 
     def _take_settled(self, screen: Screen) -> None:

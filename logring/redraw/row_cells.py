@@ -1,12 +1,14 @@
 """Rows of a terminal: the character and colours of each column."""
 
 import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from unicodedata import category, east_asian_width
 
 from logring.redraw.text_style import NO_PEN, sgr, shows_blanks
+from logring.state_json import tagged
 
 TAB_STOP = 8
 MAX_ROW = 16384
@@ -43,6 +45,8 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+@tagged("Row", "_rendered cells pens touched wrapped")
+@dataclass(slots=True, eq=False)
 class Row:
     """One row.
 
@@ -53,14 +57,11 @@ class Row:
         touched: number of the last redraw that passed this row, for :class:`logring.redraw.unsettled_rows.Rows`.
     """
 
-    __slots__ = ("_rendered", "cells", "pens", "touched", "wrapped")
-
-    def __init__(self) -> None:
-        self.cells: list[str] = []
-        self.pens: list[bytes] = []
-        self._rendered: bytes | None = b""
-        self.wrapped = False
-        self.touched = 0
+    cells: list[str] = field(default_factory=list)
+    pens: list[bytes] = field(default_factory=list)
+    _rendered: bytes | None = b""
+    wrapped: bool = False
+    touched: int = 0
 
     def __len__(self) -> int:
         return len(self.cells)

@@ -1,5 +1,9 @@
 """A bounded history of a line that is redrawn endlessly: samples from its whole life."""
 
+from dataclasses import dataclass, field
+
+from logring.state_json import tagged
+
 MAX_FRAMES = 64
 MAX_FRAMES_BYTES = 16384
 
@@ -7,18 +11,18 @@ Frame = tuple[bytes, ...]
 """The rows of one picture."""
 
 
+@tagged("Samples", "_count _frames _size _stride")
+@dataclass(slots=True, eq=False)
 class Samples:
     """Frames of a line or block. When there are too many, half of them are dropped: every other picture.
 
     The first picture is always kept. The last is added when the line settles.
     """
 
-    __slots__ = ("_count", "_frames", "_size", "_stride")
-
-    def __init__(self) -> None:
-        self._frames: list[Frame] = []
-        self._size = self._count = 0
-        self._stride = 1
+    _frames: list[Frame] = field(default_factory=list)
+    _size: int = 0
+    _count: int = 0
+    _stride: int = 1
 
     @property
     def empty(self) -> bool:

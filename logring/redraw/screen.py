@@ -15,6 +15,7 @@ sets) have no effect.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from logring.redraw.row_cells import Row, decoded
 from logring.redraw.sampling import Samples
 from logring.redraw.text_style import NO_PEN, pen_with
 from logring.redraw.unsettled_rows import COLUMNS, LINES, Rows, Settled
+from logring.state_json import tagged
 
 _LARGEST = 9999
 
@@ -39,26 +41,24 @@ _STRING_END = re.compile(rb"[\x07\n\x1b]")
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,4}|[ -/]{0,4})")
 
 
+@tagged("Screen", "_column _in_string _rows _saved pen")
+@dataclass(slots=True, eq=False)
 class Screen:
     """A terminal from the start of one line until all its rows have settled.
 
     Args:
         pen: the colours set at the start.
-        above: complete lines that settled earlier; the cursor can move up into them.
-        samples: the history so far.
+        rows: the rows, which are still blank.
 
     Attributes:
         pen: the colours set now.
     """
 
-    __slots__ = ("_column", "_in_string", "_rows", "_saved", "pen")
-
-    def __init__(self, pen: bytes, above: bytes, samples: Samples) -> None:
-        self.pen = pen
-        self._rows = Rows(above, samples)
-        self._column = 0
-        self._saved: tuple[int, int, bytes] | None = None
-        self._in_string = False
+    pen: bytes
+    _rows: Rows
+    _column: int = 0
+    _saved: tuple[int, int, bytes] | None = None
+    _in_string: bool = False
 
     # Called by the reducer
 
@@ -293,6 +293,6 @@ class Screen:
 
 def _rows_of(line: bytes) -> list[Row]:
     """Lay a line out in rows, at least one."""
-    screen = Screen(NO_PEN, b"", Samples())
+    screen = Screen(NO_PEN, Rows(b"", Samples()))
     screen.feed(line, 0, last=True)
     return screen.rows() or [Row()]

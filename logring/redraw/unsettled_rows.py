@@ -1,9 +1,11 @@
 """The unsettled rows of a terminal's screen: the unfinished line, or a block that is redrawn."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from logring.redraw.row_cells import Row, joined
 from logring.redraw.sampling import Frame, Samples
+from logring.state_json import tagged
 
 COLUMNS = 120
 LINES = 40
@@ -16,6 +18,11 @@ Settled = tuple[bytes, tuple[Frame, ...] | None]
 """Text and history of a settled line; the history is None if the next text continues the line."""
 
 
+@tagged(
+    "Rows",
+    "_above _added _block _bottom _redraws _rows _samples _top closed margins over_picture row samples_left settled",
+)
+@dataclass(slots=True, eq=False)
 class Rows:
     """The rows, the cursor's row and the settled rows, by the rules of :mod:`logring.redraw.screen`.
 
@@ -32,37 +39,24 @@ class Rows:
         samples_left: number of pictures that may still be taken from the current feed.
     """
 
-    __slots__ = (
-        "_above",
-        "_added",
-        "_block",
-        "_bottom",
-        "_redraws",
-        "_rows",
-        "_samples",
-        "_top",
-        "closed",
-        "margins",
-        "over_picture",
-        "row",
-        "samples_left",
-        "settled",
-    )
-
-    def __init__(self, above: bytes, samples: Samples) -> None:
-        self.row = 0
-        self.margins = (0, LINES - 1)
-        self.closed = self.over_picture = False
-        self.settled: list[Settled] = []
-        self.samples_left = _SAMPLES_PER_FEED
-        self._samples = samples
-        self._above = above
-        self._rows = [Row()]
-        self._top = 0  # rows above it are settled
-        self._block = False
-        self._redraws = 0  # number of times the cursor was moved up
-        self._added = 0  # rows added since the last time
-        self._bottom = 1  # number of rows at the last time
+    _above: bytes
+    _samples: Samples
+    row: int = 0
+    margins: tuple[int, int] = (0, LINES - 1)
+    closed: bool = False
+    over_picture: bool = False
+    settled: list[Settled] = field(default_factory=list)
+    samples_left: int = _SAMPLES_PER_FEED
+    _rows: list[Row] = field(default_factory=lambda: [Row()])
+    _top: int = 0
+    """Rows above it are settled."""
+    _block: bool = False
+    _redraws: int = 0
+    """The number of times the cursor was moved up."""
+    _added: int = 0
+    """Rows added since the last time."""
+    _bottom: int = 1
+    """The number of rows at the last time."""
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -1,12 +1,21 @@
 """Output that is counted but not kept, because there is no place for it."""
 
+import builtins
+from dataclasses import dataclass, field
+
 from logring.layout import STREAM_NAMES, SYSTEM
+from logring.state_json import tagged
 
 
+@tagged("Gap", "_room bytes inside lines notes reason")
+@dataclass(slots=True, eq=False)
 class Gap:
     """Lines that a log currently drops, and the reason.
 
     Lines are counted at their newline. A line that is unfinished when the gap begins is dropped completely.
+
+    Args:
+        room: limits the notes, in bytes; further notes are dropped like other lines.
 
     Attributes:
         reason: why there is no place, as text.
@@ -16,17 +25,14 @@ class Gap:
         notes: the daemon's own lines during the gap, with their arrival times; they are placed after the gap.
     """
 
-    __slots__ = ("_room", "bytes", "inside", "lines", "notes", "reason")
+    reason: str
+    _room: int
+    lines: int = 0
+    bytes: int = 0
+    inside: list[bool] = field(default_factory=lambda: [False] * len(STREAM_NAMES))
+    notes: list[tuple[builtins.bytes, int]] = field(default_factory=list)
 
-    def __init__(self, reason: str, room: int) -> None:
-        """`room` limits the notes, in bytes; further notes are dropped like other lines."""
-        self._room = room
-        self.reason = reason
-        self.lines = self.bytes = 0
-        self.inside = [False] * len(STREAM_NAMES)
-        self.notes: list[tuple[bytes, int]] = []
-
-    def drop(self, stream: int, data: bytes | None, now_ms: int) -> int:
+    def drop(self, stream: int, data: builtins.bytes | None, now_ms: int) -> int:
         """Drop output of a stream (None: its end), or keep it as a note; return the number of lines dropped."""
         if data is None:
             count = int(self.inside[stream])

@@ -6,6 +6,8 @@ Positions are offsets in the ring's mapping::
     | header   | text of whole lines ...| unfinished line | free ... room ...| ... reserve ... <- closed entries |
 """
 
+from dataclasses import dataclass, field
+
 from logring.layout import (
     BLOCK_CLOSED,
     ENTRY,
@@ -20,14 +22,21 @@ from logring.layout import (
     pack_header,
 )
 from logring.ring.ring import Ring
+from logring.state_json import tagged
 
 _NEVER = -(2**63)
 _EVER = 2**63
 _MAX_DELTA_MS = 2**32 - 1
 
 
+@tagged(
+    "HeadBlock",
+    "_reserve at base_ms ceiling_ms entries fill first_line flags floor_ms last_delta last_flags last_frames"
+    " last_stream limit lines number start",
+)
+@dataclass(slots=True, eq=False)
 class HeadBlock:
-    """The block that is being filled in place, in its slot of the ring. A new object is an empty block.
+    """The block that is being filled in place, in its slot of the ring. :meth:`empty` creates one.
 
     Attributes:
         start: end of the text of complete lines.
@@ -36,45 +45,40 @@ class HeadBlock:
         floor_ms: minimum time of the next entry; the maximum is `ceiling_ms`.
     """
 
-    __slots__ = (
-        "_reserve",
-        "at",
-        "base_ms",
-        "ceiling_ms",
-        "entries",
-        "fill",
-        "first_line",
-        "flags",
-        "floor_ms",
-        "last_delta",
-        "last_flags",
-        "last_frames",
-        "last_stream",
-        "limit",
-        "lines",
-        "number",
-        "ring",
-        "start",
-    )
+    number: int
+    first_line: int
+    at: int
+    _reserve: int
+    """Room for the entries of one more read: one for each part of a split line, and a few more."""
+    start: int
+    fill: int
+    lines: int = 0
+    entries: int = 0
+    flags: int = 0
+    base_ms: int = 0
+    last_delta: int = 0
+    last_stream: int = 0
+    last_flags: int = 0
+    last_frames: int = 0
+    floor_ms: int = _NEVER
+    ceiling_ms: int = _EVER
+    limit: int = 0
+    ring: Ring = field(init=False)
+    """The ring of this process."""
 
-    def __init__(self, ring: Ring, number: int, first_line: int) -> None:
+    @classmethod
+    def empty(cls, ring: Ring, number: int, first_line: int) -> "HeadBlock":
+        """Return an empty block."""
+        at, reserve = ring.slot_at(number), ENTRY_SIZE * (ring.block_size // max_line(ring.block_size) + 4)
+        self = cls(number, first_line, at, reserve, at + HEADER_SIZE, at + HEADER_SIZE)
         self.ring = ring
-        # Room for the entries of one more read: one for each part of a split line, and a few more.
-        self._reserve = ENTRY_SIZE * (ring.block_size // max_line(ring.block_size) + 4)
-        self.number = number
-        self.first_line = first_line
-        self.at = ring.slot_at(number)
-        self.start = self.fill = self.at + HEADER_SIZE
-        self.lines = self.entries = self.flags = 0
-        self.base_ms = self.last_delta = self.last_stream = self.last_flags = self.last_frames = 0
-        self.floor_ms, self.ceiling_ms = _NEVER, _EVER
-        self.limit = 0
         self._set_limit()
+        return self
 
     @classmethod
     def resume(cls, ring: Ring, header: BlockHeader) -> "HeadBlock":
         """Return the block with the published `header`."""
-        self = cls(ring, header.number, header.first_line)
+        self = cls.empty(ring, header.number, header.first_line)
         self.start = self.fill = self.at + header.text_end
         self.lines, self.entries, self.flags = header.lines, header.entries, header.flags
         self.base_ms, self.last_delta = header.base_ms, header.last_delta

@@ -10,6 +10,9 @@ import errno
 import functools
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from zlib import crc32
 
 from logring.block import Line
@@ -42,6 +45,7 @@ from logring.layout import (
 )
 from logring.logfile.file_owner import share_file
 from logring.ring.live_region import Rows, pack_region
+from logring.state_json import tagged
 
 _ATTEMPTS = 1000
 _PLENTY = 1 << 30
@@ -79,14 +83,32 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
-def _new_file(path: str) -> int:
-    """Create a file; replace a file that a crash left behind."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+@contextmanager
+def _new_file(path: str) -> Iterator[int]:
+    """Create a file, which gets the name `path` after the block, complete and with its readers.
+
+    It replaces a file that a crash left behind. If the block fails, nothing remains.
+    """
+    new = f"{path}.new"
+    fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        return os.open(path, flags, 0o600)
-    except FileExistsError:
-        os.unlink(path)
-        return os.open(path, flags, 0o600)
+        share_file(fd, path)
+        yield fd
+        os.rename(new, path)
+    except BaseException:  # no other code would close and remove the file
+        os.close(fd)
+        os.unlink(new)
+        raise
+
+
+@contextmanager
+def _nameless_file() -> Iterator[int]:
+    fd = os.memfd_create("ring", os.MFD_CLOEXEC)
+    try:
+        yield fd
+    except BaseException:  # no other code would close it
+        os.close(fd)
+        raise
 
 
 def _data_from(fd: int, at: int) -> int | None:
@@ -97,6 +119,26 @@ def _data_from(fd: int, at: int) -> int | None:
         if err.errno != errno.ENXIO:
             raise
         return None
+
+
+@tagged(
+    "",
+    "_pending_have=pending_have _pending_seq=pending_seq _region_have=region_have _region_seq=region_seq block_size"
+    " slots table_have taken text_have",
+)
+@dataclass(frozen=True)
+class RingState:
+    """What a ring's writer has allocated and counted, in a handover."""
+
+    slots: int
+    block_size: int
+    taken: int
+    text_have: int
+    table_have: int
+    pending_have: list[int]
+    pending_seq: list[int]
+    region_have: list[int]
+    region_seq: int
 
 
 class Ring:
@@ -128,10 +170,13 @@ class Ring:
         self.fd = fd
 
     @classmethod
-    def create(cls, path: str, run_id: str, shape: RingShape, *, first_line: int, now_ms: int) -> "Ring":
+    def create(
+        cls, path: str, run_id: str, shape: RingShape, *, first_line: int, now_ms: int, private: bool = False
+    ) -> "Ring":
         """Create the file with its static part, but without the magic, which `announce` writes.
 
-        A file that a crash left behind is replaced.
+        A file that a crash left behind is replaced. A `private` ring has no file: only this process sees it, and the
+        programs to which it hands the descriptor.
 
         Raises:
             OSError: no space, no such directory, no permission.
@@ -148,31 +193,36 @@ class Ring:
             boot_id=boot_id(),
         )
         size = RING_BLOCKS_AT + shape.ring_blocks * shape.block_size
-        fd = _new_file(path)
-        try:
-            share_file(fd, path)
+        with _nameless_file() if private else _new_file(path) as fd:
             os.ftruncate(fd, size)
             fallocate("page", fd, 0, PAGE)
             fallocate("page", fd, RING_BLOCKS_AT, PAGE)
             fallocate("page", fd, RING_BLOCKS_AT + shape.block_size - PAGE, PAGE)
             mm = mmap.mmap(fd, size)
-        except BaseException:  # no other code would close and remove the file
-            os.close(fd)
-            os.unlink(path)
-            raise
         mm[len(MAGIC) : STATIC_SIZE] = static.pack()[len(MAGIC) :]
         return cls(path, static, mm, fd)
 
+    def state(self) -> RingState:
+        """Return the state for another program that gets the descriptor."""
+        have = self.slots, self.block_size, self.taken, self.text_have, self.table_have
+        return RingState(*have, self._pending_have, self._pending_seq, self._region_have, self._region_seq)
+
     @classmethod
-    def adopt(cls, path: str, fd: int) -> "Ring":
-        """Map a ring whose descriptor this process kept across execve. The caller restores the attributes.
+    def adopt(cls, path: str, fd: int, state: RingState | None = None) -> "Ring":
+        """Map a ring whose descriptor this process kept across execve, with the state of its writer.
 
         Raises:
             OSError: the ring cannot be mapped.
             LogError: the file is not a ring.
         """
         static = Static.parse(os.pread(fd, PAGE, 0), path, KIND_RING)
-        return cls(path, static, mmap.mmap(fd, RING_BLOCKS_AT + static.ring_blocks * static.block_size), fd)
+        self = cls(path, static, mmap.mmap(fd, RING_BLOCKS_AT + static.ring_blocks * static.block_size), fd)
+        if state is not None:
+            self.slots, self.taken = state.slots, state.taken
+            self.text_have, self.table_have = state.text_have, state.table_have
+            self._pending_have, self._pending_seq = state.pending_have, state.pending_seq
+            self._region_have, self._region_seq = state.region_have, state.region_seq
+        return self
 
     def copied_file(self, path: str) -> int:
         """Recreate the removed file at `path` with the same content; return the descriptor of the new file.
@@ -182,9 +232,7 @@ class Ring:
         Raises:
             OSError: no space, no such directory, no permission.
         """
-        fd = _new_file(path)
-        try:
-            share_file(fd, path)
+        with _new_file(path) as fd:
             size = len(self.mm)
             os.ftruncate(fd, size)
             at = 0
@@ -193,10 +241,6 @@ class Ring:
                 fallocate("copy", fd, data_start, at - data_start)
                 for offset in range(data_start, at, _COPY_BYTES):
                     os.pwrite(fd, os.pread(self.fd, min(_COPY_BYTES, at - offset), offset), offset)
-        except BaseException:  # no other code would close and remove the file
-            os.close(fd)
-            os.unlink(path)
-            raise
         return fd
 
     @classmethod

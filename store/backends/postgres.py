@@ -36,8 +36,8 @@ from store.errors import (
     DiskFull,
     InDoubt,
     NotReady,
-    QueryTimeout,
     ReadOnly,
+    ServerSlow,
     ServerUnreachable,
     StoreError,
 )
@@ -53,6 +53,8 @@ except ImportError as err:
     raise DatabaseUnusable(f'a PostgreSQL database needs psycopg: pip install "ringward[postgresql]"; {err}') from err
 
 BUSY_WAIT_S = 5.0
+_MARGIN = 4
+"""Time by the clock, as a multiple of the processor time that a query may take."""
 _LOCK_POLL_S = 0.1
 _OLDEST_SERVER = 13
 _DEFAULTS: Mapping[str, str | int] = {
@@ -81,7 +83,7 @@ SET plan_cache_mode = force_custom_plan;
 # "crash" waits for the server's disk too: when one of its processes crashes, the server loses data held in memory.
 _SYNCHRONOUS: Mapping[Durability, str] = {"crash": "local", "power": "on"}
 _BY_STATE: tuple[tuple[str, type[StoreError]], ...] = (
-    ("57014", QueryTimeout),
+    ("57014", ServerSlow),
     ("25006", ReadOnly),
     ("55P03", DatabaseLocked),  # lock_timeout
     ("40", DatabaseLocked),  # deadlock
@@ -146,7 +148,7 @@ class PostgresConnection(Connection):
     Args:
         url: The server and database to connect to.
         readonly: Whether the connection is for queries only.
-        limit_s: Time limit of a query; in a `snapshot` of this age, no query starts. None for no limit.
+        limit_s: Limit of a query in seconds; in a `snapshot` of the resulting age, no query starts. None for no limit.
         durability: See `store.database.open_writer`.
     """
 
@@ -157,11 +159,11 @@ class PostgresConnection(Connection):
     ) -> None:
         super().__init__(location(url), remembers=readonly)
         self._password = str(_parts(url).get("password") or "")
-        self._limit_s = limit_s
+        self._limit_s = None if limit_s is None else limit_s * _MARGIN
         self._deadline: float | None = None
         self._transaction = 0
         self._only_reads = False
-        settings = _SETTINGS + f"SET statement_timeout = {int((limit_s or 0) * 1000)};"
+        settings = _SETTINGS + f"SET statement_timeout = {int((self._limit_s or 0) * 1000)};"
         settings += _READER_SETTINGS if readonly else f"SET synchronous_commit = {_SYNCHRONOUS[durability]};"
         try:
             self._raw = psycopg.connect(
@@ -192,7 +194,7 @@ class PostgresConnection(Connection):
             StoreError: the server is away, or refused the statement.
         """
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise QueryTimeout(f"{self.location}")
+            raise ServerSlow(f"{self.location}")
         try:
             return self._raw.execute(_native(sql), params)
         except psycopg.Error as err:
@@ -397,7 +399,7 @@ def _ping(url: str) -> int:
     return PGconn.ping(_conninfo(url).encode())
 
 
-def connect_reader(url: str, limit_s: float | None) -> Connection:
+def connect_reader(url: str, limit_s: float | None, *, alone: bool = False) -> Connection:  # noqa: ARG001 - the seam's
     """Connect for reading.
 
     Raises:

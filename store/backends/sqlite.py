@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 from peewee import PeeweeException
@@ -38,7 +39,7 @@ from store.errors import (
     StoreError,
 )
 from store.migrations.runner import check_readable
-from store.recovery.replaced_files import NO_FILE, DatabaseFiles, File, FileRepair, file_of, files_of, rescue
+from store.recovery.replaced_files import NO_FILE, DatabaseFiles, File, FileRepair, file_of, files_of, has_wal, rescue
 
 APPLICATION_ID = 0x52575244  # "RWRD", in the header of the file: https://sqlite.org/pragma.html#pragma_application_id
 BUSY_WAIT_S = 5.0
@@ -51,7 +52,7 @@ The writer's cache must also keep rarer statements, even after a transaction wit
 """
 _FOR_READERS = 0o710
 """Mode of a directory whose files its group may read, as in :mod:`logring.logfile.file_owner`."""
-PROGRESS_STEPS = 20_000  # virtual machine steps between two looks at the clock: about a millisecond
+PROGRESS_STEPS = 20_000  # virtual machine steps between two checks of the limit: about a millisecond
 
 _WRITER_PRAGMAS: tuple[tuple[str, str | int], ...] = (
     ("journal_size_limit", 64 << 20),  # bytes to which the WAL shrinks after a burst
@@ -219,17 +220,19 @@ class SqliteConnection(Connection):
     Args:
         path: The database file, which must exist.
         readonly: Whether the connection cannot write, checkpoint or change the schema.
-        limit_s: Time limit of a query, or of all queries in one `snapshot` together; None for no limit.
+        limit_s: Processor time of a query, or of all queries in one `snapshot` together; None for no limit. The queries
+            of a snapshot run in one thread.
+        immutable: Whether no connection changes the file, which then needs neither locks nor files beside it.
     """
 
     sqlite = True
     _ATTEMPT = "attempt"  # a progress handler beside that of the time limit
 
-    def __init__(self, path: str, *, readonly: bool, limit_s: float | None = None) -> None:
+    def __init__(self, path: str, *, readonly: bool, limit_s: float | None = None, immutable: bool = False) -> None:
         super().__init__(path, remembers=readonly)  # data_version only reflects commits of other connections
         self._reader = readonly
         self._limit_s = limit_s
-        self._deadline: float | None = None
+        self._until_s: float | None = None
         self._in_snapshot = False
         self._checkpoints: Checkpoints | None = None
         self._thaw = UnfreezeWait(path)
@@ -237,10 +240,12 @@ class SqliteConnection(Connection):
         self._files: DatabaseFiles | None = None
         self._closed = False
         flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+        if immutable:  # https://sqlite.org/uri.html#uriimmutable
+            flags |= apsw.SQLITE_OPEN_URI
         # thread_safe=False, because peewee would keep the connection in a threading.local, which exists per greenlet
         # under gevent. The owner of this object may use it from any thread.
         self._orm: Any = APSWDatabase(
-            path,
+            f"file:{quote(path)}?immutable=1" if immutable else path,
             thread_safe=False,
             lock_type="IMMEDIATE",
             timeout=BUSY_WAIT_S,
@@ -393,10 +398,10 @@ class SqliteConnection(Connection):
         if not self._raw.in_transaction:
             self._thaw.wait()
         if self._limit_s is not None and not self._in_snapshot:
-            self._deadline = time.monotonic() + self._limit_s
+            self._until_s = time.thread_time() + self._limit_s
 
     def _expired(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
+        return self._until_s is not None and time.thread_time() > self._until_s
 
 
 def location(path: str) -> str:
@@ -446,8 +451,8 @@ def _use_wal(connection: SqliteConnection) -> None:
             return
 
 
-def connect_reader(path: str, limit_s: float | None) -> Connection:
-    """Open the file for reading.
+def connect_reader(path: str, limit_s: float | None, *, alone: bool = False) -> Connection:
+    """Open the file for reading. If this process is `alone`, no file is created beside one without a -wal.
 
     Raises:
         StoreError: See `store.database.open_reader`.
@@ -459,7 +464,8 @@ def connect_reader(path: str, limit_s: float | None) -> Connection:
         raise NotReady(f"{path} does not exist") from err
     except OSError as err:
         raise DatabaseUnusable(f"{path}: {err.strerror}") from err
-    connection = SqliteConnection(path, readonly=True, limit_s=limit_s)
+    immutable = alone and not has_wal(path)
+    connection = SqliteConnection(path, readonly=True, limit_s=limit_s, immutable=immutable)
     try:
         _check_set_up(connection)
         check_readable(connection)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from store.connection import Connection
 from store.migrations.define import trigger
-from store.runs.duration_buckets import bucket
+from store.runs.run_durations import bucket
 
 
 class Addition(NamedTuple):

@@ -15,6 +15,7 @@ import apsw
 
 from store.connection import Row, Value
 from store.errors import DatabaseDamaged
+from store.recovery.replaced_files import has_wal
 
 _UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.TooBigError, UnicodeDecodeError)
 _LONGEST = 64 << 20
@@ -148,9 +149,8 @@ def opened(path: str, copy: str, limit_s: float) -> Iterator[DamagedFile]:
 
 def _connect(path: str) -> apsw.Connection:
     """Connect to a damaged database. Without a -wal, nothing is locked and no file is created beside it."""
-    alone = not os.path.exists(f"{path}-wal") or os.path.getsize(f"{path}-wal") == 0
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    connection = apsw.Connection(f"file:{quote(path)}?immutable={int(alone)}", flags=flags)
+    connection = apsw.Connection(f"file:{quote(path)}?immutable={int(not has_wal(path))}", flags=flags)
     try:
         connection.set_busy_timeout(_BUSY_MS)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

@@ -52,6 +52,14 @@ def file_of(path: str) -> File:
     return status.st_dev, status.st_ino
 
 
+def has_wal(path: str) -> bool:
+    """Return whether a database has a -wal with content; without one, and without a writer, its file is complete."""
+    try:
+        return os.path.getsize(f"{path}-wal") > 0
+    except FileNotFoundError:
+        return False
+
+
 def files_of(path: str) -> DatabaseFiles:
     """Return the files that have the names of a database, its -wal and its -shm."""
     return DatabaseFiles(file_of(path), file_of(f"{path}-wal"), file_of(f"{path}-shm"))

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from store.connection import ALL, NUMBERS, TEXTS, Connection, Row, Value
 from store.database import Database
-from store.runs.duration_buckets import bucket
 from store.runs.filter import VISIBLE, RunFilter, Selection, resolve, task_names
 from store.runs.phases import ENDED_STATES, FIRST_ACTIVE, REFUSED_STATES
-from store.runs.totals import count
+from store.runs.run_durations import bucket
+from store.runs.totals import count, tally
 
 SLICE_ROWS = 1000
 """Size of a slice to delete or restore. With a million runs, a slice takes 10 to 15 ms, for which other writes wait.
@@ -30,16 +30,30 @@ PURGE_ROWS = 50
 _ENDED = f"state < {FIRST_ACTIVE}"
 _THOSE = f"seq IN {NUMBERS} AND {_ENDED}"
 _OTHER_LAST = (  # without this, the next run that ends would become the last run, even if others that stay are newer
-    "UPDATE tasks SET last_run_id = (SELECT id FROM runs INDEXED BY runs_task"  # noqa: S608 - constants
-    f" WHERE {_ENDED} AND task_name = tasks.name AND seq NOT IN {NUMBERS} ORDER BY created_at DESC, id DESC LIMIT 1)"
+    "UPDATE tasks SET last_run_id = (SELECT id FROM runs INDEXED BY runs_ended"  # noqa: S608 - constants
+    f" WHERE {_ENDED} AND task_name = tasks.name AND seq NOT IN {NUMBERS}"
+    " ORDER BY end_number DESC, ended_at DESC LIMIT 1)"
     f" WHERE name IN (SELECT task_name FROM runs WHERE {_THOSE})"
     f" AND last_run_id IN (SELECT id FROM runs WHERE {_THOSE})"
+)
+_ACTIVE = f"SELECT id FROM runs INDEXED BY runs_active WHERE state >= {FIRST_ACTIVE}"  # noqa: S608 - constants
+_STILL_READ = (  # the flow runs whose steps' runs are needed: the open ones, and those of which an open one keeps steps
+    f"{_ACTIVE} UNION SELECT from_run_id FROM flow_steps WHERE from_run_id IS NOT NULL AND run_id IN ({_ACTIVE})"  # noqa: S608 - constants
+)
+_STEP_OF = "{0}.flow_run_id = {1}.id AND {0}.task_name = {1}.task_name || ':' || {0}.step"
+"""The condition that a run belongs to the run of its flow, and is kept and removed with it."""
+_EXPIRED = (
+    "(SELECT run FROM deleted_runs JOIN runs ON seq = run WHERE deleted_at <= ?"  # noqa: S608 - constants
+    f" AND id NOT IN ({_STILL_READ}) AND (flow_run_id IS NULL OR flow_run_id NOT IN ({_STILL_READ}))"
+    " UNION SELECT inner_run.seq FROM deleted_runs JOIN runs AS outer_run ON outer_run.seq = run"
+    f" JOIN runs AS inner_run ON {_STEP_OF.format('inner_run', 'outer_run')}"
+    f" WHERE deleted_at <= ? AND outer_run.id NOT IN ({_STILL_READ})) AS expired"
 )
 _REFUSED = f"state IN ({', '.join(map(str, sorted(REFUSED_STATES)))})"
 
 
 @dataclass(frozen=True, slots=True)
-class RunSelector:
+class RunSelection:
     """The selection of runs for a bulk operation.
 
     Attributes:
@@ -59,7 +73,7 @@ class Retention(NamedTuple):
     """Limits on the runs that are kept of a task.
 
     Attributes:
-        keep_runs: Maximum number of ended runs that ran.
+        keep_runs: Maximum number of ended runs that ran. The runs that ended last stay.
         keep_for_ms: Maximum time since their end.
         keep_refused: Maximum number of runs that never ran. They have a separate limit, so they displace no other runs.
     """
@@ -77,7 +91,7 @@ class PurgedRun(NamedTuple):
     run_id: str
 
 
-def find_ended(db: Database, selector: RunSelector) -> list[str]:
+def find_ended(db: Database, selector: RunSelection) -> list[str]:
     """Return slices of the visible ended runs of a selector, oldest first.
 
     Raises:
@@ -87,7 +101,7 @@ def find_ended(db: Database, selector: RunSelector) -> list[str]:
         return _slices(view, "seq", *_selected(view, selector, Selection.ended), SLICE_ROWS)
 
 
-def find_deleted(db: Database, selector: RunSelector, deleted_after: int, deleted_at: int | None = None) -> list[str]:
+def find_deleted(db: Database, selector: RunSelection, deleted_after: int, deleted_at: int | None = None) -> list[str]:
     """Return slices of a selector's runs that were deleted after a time and, if given, exactly at `deleted_at` (ms).
 
     Raises:
@@ -103,7 +117,7 @@ def first_ids(db: Database, slices: Sequence[str], number: int) -> list[str]:
     return [row[0] for row in db.rows(query, [slices[0], number])] if slices else []
 
 
-def find_active(db: Database, selector: RunSelector) -> list[str]:
+def find_active(db: Database, selector: RunSelection) -> list[str]:
     """Return the ids of the visible active runs of a selector; runs that have not started come first.
 
     Raises:
@@ -114,7 +128,7 @@ def find_active(db: Database, selector: RunSelector) -> list[str]:
         return [row[0] for row in view.rows(f"SELECT id FROM {source} ORDER BY state, id", params)]  # noqa: S608 - ours
 
 
-def find_newest(db: Database, selector: RunSelector) -> dict[str, str]:
+def find_newest(db: Database, selector: RunSelection) -> dict[str, str]:
     """Return the id of each task's newest visible run that a selector selects, sorted by task name.
 
     Raises:
@@ -124,24 +138,26 @@ def find_newest(db: Database, selector: RunSelector) -> dict[str, str]:
         selection = _resolve(view, selector)
         if selection.is_empty():
             return {}
-        there = task_names(view)  # a filter's name may be any text, which the database might not accept in JSON
-        names = sorted(there if selection.names is None else there & selection.names)
         newest: dict[str, str | None]
         if not selector.match_all:
-            where, params = _conditions(selector, replace(selection, names=None))
+            where, params = _conditions(selector, selection)
             source = f"runs INDEXED BY runs_id WHERE {where} ORDER BY created_at, id"
             newest = dict(view.rows(f"SELECT task_name, id FROM {source}", params))  # noqa: S608 - ours
         else:
+            names = [*tally(view, selection, "task_name")]  # no search through the runs of the others
             last, params = _newest_of_each(selector, replace(selection, names=None))
             each = f"SELECT value, ({last}) FROM (SELECT value FROM json_each(?)) AS tasks"  # noqa: S608 - ours
             newest = dict(view.rows(each, [*params, json.dumps(names)]))
-        return {name: run_id for name in names if (run_id := newest.get(name)) is not None}
+        return {name: run_id for name, run_id in sorted(newest.items()) if run_id is not None}
 
 
 def find_expired(db: Database, deleted_before: int) -> list[str]:
-    """Return slices of the runs that were deleted at or before a time (ms since the epoch)."""
+    """Return slices of the runs that were deleted at or before a time (ms since the epoch).
+
+    The runs of a flow's steps expire with the run of the flow, and not before it has ended.
+    """
     with db.snapshot() as view:
-        return _slices(view, "run", "deleted_runs WHERE deleted_at <= ?", [deleted_before], PURGE_ROWS)
+        return _slices(view, "run", _EXPIRED, [deleted_before, deleted_before], PURGE_ROWS)
 
 
 def first_deletion(db: Database, deleted_after: int) -> int | None:
@@ -214,10 +230,11 @@ def purge(db: Database, rows: str) -> int:
                 f"DELETE FROM deleted_runs WHERE run IN (SELECT seq FROM runs WHERE {_THOSE})",  # noqa: S608 - constants
                 [rows],
             )
-            connection.execute(
-                f"DELETE FROM run_samples WHERE run_id IN (SELECT id FROM runs WHERE {_THOSE})",  # noqa: S608 - constants
-                [rows],
-            )
+            for table in ("run_samples", "flows", "flow_steps", "run_outputs"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {_THOSE})",  # noqa: S608 - constants
+                    [rows],
+                )
             return connection.execute(f"DELETE FROM runs WHERE {_THOSE}", [rows])  # noqa: S608 - constants
 
 
@@ -240,7 +257,7 @@ def forget_purged(db: Database, last: int, kept_numbers: Collection[int]) -> int
 
 
 def _selected(
-    db: Connection, selector: RunSelector, narrow: Callable[[Selection], Selection]
+    db: Connection, selector: RunSelection, narrow: Callable[[Selection], Selection]
 ) -> tuple[str, list[Value]]:
     """Return the SQL after FROM for the visible runs of a selector, and its parameters."""
     selection = narrow(_resolve(db, selector))
@@ -260,7 +277,7 @@ def _is_deleted(when: str) -> str:
     return f"EXISTS (SELECT 1 FROM deleted_runs WHERE run = runs.seq AND {when})"  # noqa: S608 - constants
 
 
-def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Value]]) -> tuple[str, list[Value]]:
+def _deleted(db: Connection, selector: RunSelection, deletion: tuple[str, list[Value]]) -> tuple[str, list[Value]]:
     """Return the SQL after FROM for the deleted runs of a selector, and its parameters."""
     when, times = deletion
     selection = replace(_resolve(db, selector), some_deleted=False)
@@ -274,7 +291,7 @@ def _deleted(db: Connection, selector: RunSelector, deletion: tuple[str, list[Va
     return f"{source} AND {where}", [*times, *params]
 
 
-def _newest_of_each(selector: RunSelector, selection: Selection) -> tuple[str, list[Value]]:
+def _newest_of_each(selector: RunSelection, selection: Selection) -> tuple[str, list[Value]]:
     """Return the query for the newest run, ended or active, of the task `tasks.value`, and its parameters."""
     parts, values = [], []
     for index, part in (("runs_task", selection.ended()), ("runs_active", selection.active())):
@@ -289,11 +306,11 @@ def _newest_of_each(selector: RunSelector, selection: Selection) -> tuple[str, l
     return f"SELECT id FROM ({both}) AS newest ORDER BY created_at DESC, id DESC LIMIT 1", values  # noqa: S608 - ours
 
 
-def _resolve(db: Connection, selector: RunSelector) -> Selection:
+def _resolve(db: Connection, selector: RunSelection) -> Selection:
     return resolve(db, selector.filter if selector.match_all else RunFilter(tasks=selector.filter.tasks))
 
 
-def _conditions(selector: RunSelector, selection: Selection) -> tuple[str, list[Value]]:
+def _conditions(selector: RunSelection, selection: Selection) -> tuple[str, list[Value]]:
     where, params = selection.conditions()
     if not selector.match_all:
         return f"id IN {TEXTS} AND {where}", [json.dumps([*selector.ids]), *params]
@@ -328,7 +345,9 @@ def _slices(db: Connection, column: str, source: str, params: list[Value], size:
 
 
 def _excess(db: Connection, name: str, rule: Retention, now_ms: int) -> Iterator[int]:
-    source = f"runs INDEXED BY runs_task WHERE {_ENDED} AND task_name = ?"
+    source = f"runs INDEXED BY {{}} WHERE {_ENDED} AND task_name = ?"
+    if ":" in name:  # perhaps a step: its runs go with those of the flow, except those started alone
+        source += " AND (flow_run_id IS NULL OR task_name NOT LIKE '%:' || step)"
     parts = []
     params: list[Value] = []
     for part, states, limit, where in (
@@ -336,13 +355,14 @@ def _excess(db: Connection, name: str, rule: Retention, now_ms: int) -> Iterator
         ("refused", REFUSED_STATES, rule.keep_refused, _REFUSED),
     ):
         if count(db, Selection(names=frozenset({name}), states=states)) > limit:
-            newest = f"ORDER BY created_at DESC, id DESC LIMIT {ALL} OFFSET ?"
-            parts.append(f"SELECT * FROM (SELECT seq FROM {source} AND {where} AND {VISIBLE} {newest}) AS {part}")  # noqa: S608 - ours
+            last = f"ORDER BY end_number DESC, ended_at DESC LIMIT {ALL} OFFSET ?"
+            ended = f"SELECT seq FROM {source.format('runs_ended')} AND {where} AND {VISIBLE} {last}"  # noqa: S608 - ours
+            parts.append(f"SELECT * FROM ({ended}) AS {part}")  # noqa: S608 - ours
             params += [name, limit]
     until = now_ms - rule.keep_for_ms
     # A run does not end before its creation, so the index finds the few runs that may be too old.
     old = "created_at <= ? AND COALESCE(ended_at, created_at) <= ?"
-    parts.append(f"SELECT seq FROM {source} AND {old} AND {VISIBLE}")  # noqa: S608 - ours
+    parts.append(f"SELECT seq FROM {source.format('runs_task')} AND {old} AND {VISIBLE}")  # noqa: S608 - ours
     params += [name, until, until]
     return (row[0] for row in db.rows(" UNION ".join(parts), params))
 

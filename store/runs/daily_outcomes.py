@@ -69,6 +69,17 @@ def days(db: Database, task_name: str, first_day: int) -> list[Day]:
     return [Day(day, decode(state)[1] or "", *counts) for day, state, *counts in rows]
 
 
+def durations(db: Database, first_day: int, last_day: int) -> dict[str, int]:
+    """Return the total duration, in ms, of the runs of each configured unit that ended on these days, by name."""
+    return dict(
+        db.rows(
+            "SELECT t.name, CAST(SUM(d.duration) AS BIGINT) FROM tasks AS t CROSS JOIN task_days AS d"
+            " WHERE t.configured = 1 AND d.task_name = t.name AND d.day >= ? AND d.day <= ? GROUP BY t.name",
+            [first_day, last_day],
+        )
+    )
+
+
 def totals(db: Database) -> list[Total]:
     """Return the totals of all configured tasks and services, sorted by name."""
     rows = db.rows(

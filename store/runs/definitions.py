@@ -68,6 +68,16 @@ def get_definition(db: Database, task_name: str, definition_hash: str) -> str | 
     return None if row is None else row[0]
 
 
+def replaced_times(db: Database, task_name: str, limit: int) -> list[int]:
+    """Return when the last definitions of a task or service were replaced, in ms since the epoch, newest first."""
+    rows = db.rows(
+        "SELECT replaced_at FROM definitions WHERE task_name = ? AND replaced_at IS NOT NULL"
+        " ORDER BY replaced_at DESC LIMIT ?",
+        [task_name, limit],
+    )
+    return [at for (at,) in rows]
+
+
 def prune(db: Database) -> int:
     """Remove definitions that are neither current nor used by stored runs; return their number.
 

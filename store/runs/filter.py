@@ -48,6 +48,7 @@ class RunFilter:
         exit_code_min: Lowest exit code.
         exit_code_max: Highest exit code.
         retries_only: Whether only retries match.
+        flow_run_id: The flow run whose steps' runs match; None for no condition.
         search: Part of the task name or the id, case-insensitive; empty for no condition.
     """
 
@@ -62,6 +63,7 @@ class RunFilter:
     exit_code_min: int | None = None
     exit_code_max: int | None = None
     retries_only: bool = False
+    flow_run_id: str | None = None
     search: str = ""
 
 
@@ -90,6 +92,7 @@ class Selection:
     exit_code_min: int | None = None
     exit_code_max: int | None = None
     retries_only: bool = False
+    flow_run_id: str | None = None
     id_part: str | None = None
     id_or_names: frozenset[str] = frozenset()
     has: Optional | None = None
@@ -120,6 +123,9 @@ class Selection:
         parts += self._sparing(params)
         if self.retries_only:
             parts.append("retry_attempt > 0")
+        if self.flow_run_id is not None:
+            parts.append("flow_run_id = ?")
+            params.append(self.flow_run_id)
         if self.id_part is not None:
             by_name = f"{among('task_name', self.id_or_names, params)} OR " if self.id_or_names else ""
             parts.append("id = ?" if self.id_is_whole() else f"({by_name}instr(id, ?) > 0)")
@@ -213,6 +219,7 @@ def resolve(db: Connection, run_filter: RunFilter) -> Selection:
         exit_code_min=run_filter.exit_code_min,
         exit_code_max=run_filter.exit_code_max,
         retries_only=run_filter.retries_only,
+        flow_run_id=run_filter.flow_run_id,
         some_deleted=db.row("SELECT 1 FROM deleted_runs LIMIT 1") is not None,
     )
     return _search(db, selection, run_filter.search) if run_filter.search else selection

@@ -67,6 +67,11 @@ def derived_ulid(seed: str, text: str) -> str:
     return seed[:_TIME_CHARACTERS] + str(ULID(bytes(_TIME_BYTES) + digest))[_TIME_CHARACTERS:]
 
 
+def time_of(ulid: str) -> int:
+    """Return the time in an id, in ms since the epoch."""
+    return ULID.from_str(ulid).milliseconds
+
+
 def is_ulid(text: str) -> bool:
     """Return whether the text is a run id in canonical form: 26 upper-case characters of at most 128 bits."""
     return _ULID.fullmatch(text) is not None

@@ -36,6 +36,14 @@ ALL_STATES = frozenset(_NAMES)
 ENDED_STATES = frozenset(END_REASONS.values())
 FAILURES = frozenset({"failed", "timeout", "crashed", "start_failed", "log_overflow"})
 """End reasons that count as failures."""
+CAUSES = {
+    "skipped": ("calendar", "condition", "window", "gate", "superseded", "paused"),
+    "stopped": ("rejected", "approval_timeout", "flow_stopped", "fail_fast"),
+    "failed": ("too_short", "no_output"),
+}
+"""The causes that can lead to an end reason; most ends have none of them."""
+DUE_KINDS = ("retry", "at", "condition", "delay", "gate", "approval", "paused")
+"""What a pending run can wait for until its due time; `gate` and `approval` have it as their limit."""
 NEVER_RAN = frozenset({"skipped", "queue_full", "dst_skipped", "missed"})
 REFUSED_STATES = frozenset(END_REASONS[reason] for reason in NEVER_RAN)
 """States of runs that ended when they were created. They never ran and have no log."""

@@ -22,7 +22,7 @@ class Run(NamedTuple):
         execution_id: The run's id in an external engine.
         params: Values by parameter name; None as a value for a secret.
         scheduled_at: The scheduled instant for which it runs.
-        due_at: Earliest start, while it waits for its retry delay.
+        due_at: Earliest start, while it waits for it.
         signal: Number of the signal that ended it.
         requested_by: The user who started it, and the way, as text.
         lines: Number of lines in its log.
@@ -33,9 +33,15 @@ class Run(NamedTuple):
         oom_kills: Number of its processes that the kernel killed for lack of memory.
         leftovers: JSON list with the names of processes that outlived the main process and were killed.
         failure_line: Number of the log line that made it fail; None if its exit code did, or it did not fail.
-        missed_count: Number of instants that a run with the reason `missed` represents.
+        missed_count: Number of instants that a run which never started represents.
         definition_hash: Hash of its definition, see store.runs.definitions; None if it was not recorded.
         stopped_by: The user who stopped it, or the reason for which the daemon did.
+        cause: What led to its end reason, see store.runs.phases.CAUSES; None if the end reason says it all.
+        due_kind: What it waits for until `due_at`, see store.runs.phases.DUE_KINDS; None with a `due_at` for a retry of
+            an earlier release.
+        flow_run_id: Id of the run of the flow that it is part of; None: of none.
+        step: Name of its step in that flow.
+        item: Name of its item, if the step has a run for each of several items.
         deleted_at: When it was marked as deleted; None if it is visible.
     """
 
@@ -71,6 +77,11 @@ class Run(NamedTuple):
     missed_count: int | None = None
     definition_hash: str | None = None
     stopped_by: str | None = None
+    cause: str | None = None
+    due_kind: str | None = None
+    flow_run_id: str | None = None
+    step: str | None = None
+    item: str | None = None
     deleted_at: int | None = None
 
 

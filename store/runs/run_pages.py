@@ -209,7 +209,9 @@ def list_runs(
         merged = {END_REASONS[reason]: END_REASONS[other] for reason, other in sort.alike.items()}
     order = _SortOrder(sort.field, sort.direction == "desc", merged)
     with db.snapshot() as view:
-        page, total = _find(view, resolve(view, run_filter), order, limit, offset, now_ms)
+        selection = resolve(view, run_filter)
+        find = _find if selection.flow_run_id is None else _find_in_flow
+        page, total = find(view, selection, order, limit, offset, now_ms)
         return _fetch(view, page), total
 
 
@@ -233,6 +235,17 @@ def _find(
     if number and limit:
         rows = order.arrange([*rows, *_active(db, active, order, min(number, offset + limit), now_ms)])
     return rows[offset - start :][:limit], total + number
+
+
+def _find_in_flow(
+    db: Connection, selection: Selection, order: _SortOrder, limit: int, offset: int, now_ms: int
+) -> tuple[list[_PageRow], int]:
+    """Return the same for the runs of one flow: all are read, because they are few."""
+    column: tuple[str, list[Value]] = (order.column, [])
+    if order.field == "duration":
+        column = f"CASE state WHEN {RUNNING} THEN CAST(? AS BIGINT) - started_at ELSE duration END", [now_ms]
+    rows = order.arrange(_matches(db, selection, "runs_step", column, ("", [])))
+    return rows[offset : offset + limit], len(rows)
 
 
 def _find_ended(

@@ -13,7 +13,7 @@ from store.runs.totals import tally
 _FAILED = frozenset(END_REASONS[reason] for reason in FAILURES)
 
 
-class Summary(NamedTuple):
+class RunSummary(NamedTuple):
     """Numbers of visible runs.
 
     Attributes:
@@ -30,7 +30,7 @@ class Summary(NamedTuple):
     last_failure: Run | None
 
 
-def summarize(db: Database, run_filter: RunFilter) -> Summary:
+def summarize(db: Database, run_filter: RunFilter) -> RunSummary:
     """Return the summary of the matching visible runs, all from the same state of the database.
 
     Raises:
@@ -41,7 +41,7 @@ def summarize(db: Database, run_filter: RunFilter) -> Summary:
         selection = resolve(view, run_filter)
         numbers = tally(view, selection, "state")
         failed = _FAILED if selection.states is None else _FAILED & selection.states
-        return Summary(
+        return RunSummary(
             total=sum(numbers.values()),
             success=numbers[END_REASONS["succeeded"]],
             failed=sum(numbers[state] for state in _FAILED),

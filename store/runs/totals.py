@@ -28,7 +28,7 @@ _BUCKETS = (
 """The existing wide buckets. The query steps through the index from each to the next."""
 
 
-class Span(NamedTuple):
+class BucketRange(NamedTuple):
     """Part of a time range: buckets `start` to `end` of 2**width ms, or single ms if width is 0.
 
     `end` is exclusive. None means that the range has no such limit.
@@ -69,7 +69,7 @@ class _Numbers(NamedTuple):
     counted: str
 
 
-class _Source(NamedTuple):
+class _RunSource(NamedTuple):
     """A source of runs: the SQL after FROM, its parameters, and whether its rows are already sums."""
 
     rows: str
@@ -162,7 +162,9 @@ def _matching_counts(selection: Selection, counts: _Tally) -> Counter[int | str]
     return +counts.n
 
 
-def _sources(db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]) -> Iterator[_Source]:
+def _sources(
+    db: Connection, selection: Selection, group: _Group | None, widths: tuple[int, ...]
+) -> Iterator[_RunSource]:
     """Yield the sources that together contain each run of a selection exactly once."""
     if selection.is_empty():
         return
@@ -187,12 +189,12 @@ def _sources(db: Connection, selection: Selection, group: _Group | None, widths:
                 yield _rows(replace(ended, created_after=span.start, created_before=last), edge_index)
 
 
-def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterator[Span]:
+def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterator[BucketRange]:
     """Cover the times from `start` up to, but excluding, `end` with the widest whole buckets that fit."""
     if start is not None and end is not None and start >= end:
         return
     if not widths:
-        yield Span(0, start, end)
+        yield BucketRange(0, start, end)
         return
     width, *finer = widths
     first = None if start is None else -(-start >> width)  # rounded up: the first whole bucket
@@ -200,14 +202,14 @@ def spans(start: int | None, end: int | None, widths: tuple[int, ...]) -> Iterat
     if first is not None and last is not None and first >= last:
         yield from spans(start, end, tuple(finer))
         return
-    yield Span(width, first, last)
+    yield BucketRange(width, first, last)
     if start is not None and first is not None:
         yield from spans(start, first << width, tuple(finer))
     if end is not None and last is not None:
         yield from spans(last << width, end, tuple(finer))
 
 
-def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) -> _Source:
+def _summed(db: Connection, ended: Selection, group: _Group | None, span: BucketRange) -> _RunSource:
     """Return a source of whole buckets. In each wide bucket, which has all tasks, the selected tasks are looked up."""
     parts = ["width = ?"]
     params: list[Value] = [span.width]
@@ -242,19 +244,19 @@ def _summed(db: Connection, ended: Selection, group: _Group | None, span: Span) 
     if each_task:  # group in the order of the table first, so that fewer rows are sorted by name
         sums = "SUM(n) AS n, SUM(started) AS started, SUM(timed) AS timed"
         rows = f"(SELECT task_name, {sums} FROM {rows} GROUP BY bucket, task_name) AS parts"  # noqa: S608 - ours
-    return _Source(rows, params, summed=True)
+    return _RunSource(rows, params, summed=True)
 
 
 def _buckets(db: Connection) -> list[int]:
     return db.remember("wide buckets", lambda: [row[0] for row in db.rows(_BUCKETS)])
 
 
-def _rows(selection: Selection, index: str) -> _Source:
+def _rows(selection: Selection, index: str) -> _RunSource:
     """Return a source that counts run by run in an index."""
     where, params = selection.conditions()
     if selection.id_is_whole():
         index = "runs_id"
-    return _Source(f"runs INDEXED BY {index} WHERE {where}", params, summed=False)
+    return _RunSource(f"runs INDEXED BY {index} WHERE {where}", params, summed=False)
 
 
 def _grouped(

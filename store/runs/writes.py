@@ -6,29 +6,24 @@ from typing import Any
 
 from store.database import Database
 from store.errors import Conflict, InstantTaken
-from store.runs.filter import VISIBLE, RunFilter, Selection
-from store.runs.phases import FIRST_ACTIVE, encode
-from store.runs.record import COLUMNS, SELECT, Run, from_row, params_text
-from store.runs.run_pages import count_runs, list_runs
+from store.runs.filter import VISIBLE, Selection
+from store.runs.phases import FIRST_ACTIVE, decode, encode
+from store.runs.record import COLUMNS, SELECT, from_row, params_text
+from store.runs.record import Run as Run  # noqa: PLC0414 - exported with the functions that take it
 from store.runs.totals import count
-
-__all__ = [
-    "Run",
-    "RunFilter",
-    "count_runs",
-    "delete_run",
-    "get_run",
-    "has_runs",
-    "insert_run",
-    "list_runs",
-    "runs_from",
-    "unfinished_runs",
-    "update_run",
-]
 
 # With OR FAIL, SQLite does not copy all pages that the statement and its triggers change. A partial effect never has to
 # be undone: rows are checked before they are written, and these statements write one row.
-_INSERT = f"INSERT OR FAIL INTO runs ({', '.join(COLUMNS)}, duration) VALUES ({', '.join('?' * len(COLUMNS))}, ?)"  # noqa: S608 - constants
+_INSERT = (
+    f"INSERT OR FAIL INTO runs ({', '.join(COLUMNS)}, duration, end_number)"  # noqa: S608 - constants
+    f" VALUES ({', '.join('?' * len(COLUMNS))}, ?, ?)"
+)
+_NEXT_END = (
+    "(SELECT COALESCE(max(ended.end_number), 0) + 1 FROM runs AS ended INDEXED BY runs_ended"  # noqa: S608 - constants
+    f" WHERE ended.state < {FIRST_ACTIVE} AND ended.task_name = {{}})"
+)
+_NEXT_END_OF_TASK = f"SELECT {_NEXT_END.format('?')}"
+"""A query of its own: as part of the INSERT, it would make SQLite copy all changed pages after all."""
 _INSTANT = ("runs.scheduled_at", "runs_instant")
 """Names of the unique constraint on instants in error messages: SQLite names the column, PostgreSQL the index."""
 _FROM = "AND task_name = ? AND (created_at, id) <= (?, ?)"
@@ -41,6 +36,8 @@ _PARAMS = Run._fields.index("params")
 _STATE = ("status", "end_reason")
 _TIMES = ("ended_at", "started_at")
 _NO_EARLIER = "CASE WHEN started_at > CAST(? AS BIGINT) THEN started_at ELSE CAST(? AS BIGINT) END"
+_CLOCK_STEP_MS = 24 * 3600 * 1000
+"""A run may have been created so long before its instant."""
 _CHANGEABLE = frozenset(Run._fields) - {"id", "task_name", "kind", "created_at", "deleted_at"}
 
 
@@ -62,6 +59,7 @@ def insert_run(db: Database, run: Run) -> None:
         params_text(run.params),
         *run[_PARAMS + 1 : -1],
         _duration(run.started_at, run.ended_at),
+        db.rows(_NEXT_END_OF_TASK, [run.task_name])[0][0] if run.status == "ended" else 0,
     ]
     try:
         db.execute(_INSERT, values)
@@ -71,7 +69,40 @@ def insert_run(db: Database, run: Run) -> None:
         raise
 
 
-def update_run(db: Database, run_id: str, **columns: Any) -> bool:
+def extend_refused(db: Database, run: Run, since_ms: int, until_ms: int) -> bool:
+    """Add instants to a record of the same task and cause; return whether there is one.
+
+    The record then has the newest of the instants, and the number of all.
+
+    Args:
+        db: a writer.
+        run: a record of the new instants.
+        since_ms: a time at or before the instants of the record, in milliseconds since the epoch.
+        until_ms: a time after them.
+    """
+    extend = (
+        "UPDATE runs SET scheduled_at = ?, missed_count = COALESCE(missed_count, 1) + ? WHERE seq = (SELECT max(seq)"
+        " FROM runs WHERE task_name = ? AND scheduled_at >= ? AND scheduled_at < ? AND cause = ? AND retry_attempt = 0"
+        " AND kind = 'task')"
+    )
+    period = run.task_name, since_ms, until_ms, run.cause
+    return db.execute(extend, [run.scheduled_at, run.missed_count or 1, *period]) > 0
+
+
+def merge_refused(db: Database, run: Run, since_ms: int, until_ms: int) -> bool:
+    """Replace a pending run by an earlier record of the same task and cause, if there is one; return whether there is.
+
+    Its instant becomes part of that record; see :func:`extend_refused` for the arguments.
+    """
+    earlier = "task_name = ? AND scheduled_at >= ? AND scheduled_at < ? AND cause = ? AND retry_attempt = 0"
+    period = (run.task_name, since_ms, until_ms, run.cause)
+    if not db.rows(f"SELECT seq FROM runs WHERE {earlier} AND kind = 'task' LIMIT 1", period):  # noqa: S608 - constants
+        return False
+    db.execute(f"DELETE FROM runs WHERE id = ? AND state >= {FIRST_ACTIVE}", [run.id])  # noqa: S608 - constants
+    return extend_refused(db, run, since_ms, until_ms)
+
+
+def update_run(db: Database, /, run_id: str, **columns: Any) -> bool:
     """Change fields of a run, by their names in `Run`; return whether the run exists.
 
     `end_reason` must be given exactly if `status` is "ended". The id, task, kind and creation time of a run cannot
@@ -108,6 +139,8 @@ def _update(names: tuple[str, ...]) -> str:
     if len(columns) < len(names):
         columns.append("state")
     parts = [f"{name} = {_NO_EARLIER if name == 'ended_at' and _ends_only(names) else '?'}" for name in columns]
+    if "end_reason" in names:
+        parts.append(f"end_number = {_NEXT_END.format('runs.task_name')}")
     if _ends_only(names):
         parts.append(f"duration = {_NO_EARLIER} - started_at")
     elif not set(_TIMES).isdisjoint(names):
@@ -149,6 +182,32 @@ def runs_from(db: Database, task_name: str, created_at: int, run_id: str, limit:
     return [from_row(row) for row in rows]
 
 
+def outcome_since(db: Database, task_name: str, at_ms: int, early_ms: int = 0) -> str | None:
+    """Return how an instant of a task went: the cause of its end, its end reason, or its phase; None: it has no run.
+
+    It is ``succeeded`` if its run, one of its retries or any later run of the task succeeded; a run without an instant
+    is later if it was created up to `early_ms` before the instant, or afterwards.
+    """
+    created_ms = at_ms - early_ms
+    which = "task_name = ? AND created_at >= ?"
+    row = db.row(
+        "SELECT state, cause FROM ("  # noqa: S608 - constants
+        "SELECT state, cause, scheduled_at, created_at, seq FROM runs INDEXED BY runs_task"
+        f" WHERE state < {FIRST_ACTIVE} AND {which} UNION ALL"
+        " SELECT state, cause, scheduled_at, created_at, seq FROM runs INDEXED BY runs_active"
+        f" WHERE state >= {FIRST_ACTIVE} AND {which}) AS found"
+        " WHERE scheduled_at >= ? OR (scheduled_at IS NULL AND created_at >= ?)"
+        f" ORDER BY CASE state WHEN {encode('ended', 'succeeded')} THEN 0 ELSE 1 END,"
+        " COALESCE(scheduled_at, created_at), seq DESC LIMIT 1",
+        # The clock may have been set back since the instant.
+        [*(task_name, created_ms - _CLOCK_STEP_MS) * 2, at_ms, created_ms],
+    )
+    if row is None:
+        return None
+    phase, reason = decode(row[0])
+    return row[1] or reason or phase
+
+
 def has_runs(db: Database, task_name: str) -> bool:
     """Return whether a task, configured or not, has visible runs."""
     with db.snapshot() as view:
@@ -157,6 +216,12 @@ def has_runs(db: Database, task_name: str) -> bool:
 
 def _duration(started_at: int | None, ended_at: int | None) -> int | None:
     return None if started_at is None or ended_at is None else ended_at - started_at
+
+
+def newest_request(db: Database, task: str) -> int | None:
+    """Return when the newest run of a task was created that no schedule started (ms since the epoch)."""
+    row = db.row("SELECT max(created_at) FROM runs WHERE task_name = ? AND triggered_by = 'api'", [task])
+    return None if row is None else row[0]
 
 
 def newest_successes(db: Database) -> dict[str, int]:

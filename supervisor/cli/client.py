@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode, urlsplit
 
 from supervisor.cli import exit_codes
-from supervisor.cli.daemon_answers import Record, UnexpectedAnswer, parse
+from supervisor.cli.daemon_answers import AnswerObject, UnexpectedAnswer, parse
 from supervisor.cli.failure import Failure
+from supervisor.ipc.messages import STARTING
 from supervisor.version import VERSION
 
 _TIMEOUT_S = 30.0
+_START_S = 10.0
+"""How long a call waits for a daemon that is starting."""
+_POLL_S = 0.1
 _STREAM_TIMEOUT_S = 60.0
 """Time without data after which a stream counts as broken; the daemon sends something at least every 15 s."""
 _CHUNK_BYTES = 65536
@@ -61,11 +65,11 @@ class Unreachable(Failure):
 class ErrorResponse(Failure):
     """The daemon answered with an error."""
 
-    def __init__(self, status: int, problem: Record, url: str) -> None:
+    def __init__(self, status: int, problem: AnswerObject, url: str) -> None:
         self.status = status
         self.detail = str(problem.get("detail") or problem.get("title") or f"status {status}")
         lines = [self.detail]
-        self.errors: list[Record] = problem.get("errors", [])
+        self.errors: list[AnswerObject] = problem.get("errors", [])
         if self.errors:
             lines = [f"{_option(str(error.get('location', '')))}: {error.get('message', '')}" for error in self.errors]
         code = exit_codes.REFUSED
@@ -237,7 +241,7 @@ class Api:
     def __init__(self, endpoint: UnixEndpoint | UrlEndpoint) -> None:
         self.endpoint = endpoint
 
-    def get(self, path: str, query: Query | None = None, timeout_s: float = _TIMEOUT_S) -> Record:
+    def get(self, path: str, query: Query | None = None, timeout_s: float = _TIMEOUT_S) -> AnswerObject:
         """Return the answer to a GET request.
 
         Raises:
@@ -263,7 +267,7 @@ class Api:
         query: Query | None = None,
         body: Mapping[str, object] | None = None,
         timeout_s: float = _TIMEOUT_S,
-    ) -> Record:
+    ) -> AnswerObject:
         """Return the answer to a POST request; an empty record if it has no content.
 
         Raises:
@@ -272,6 +276,19 @@ class Api:
             UnexpectedAnswer: the answer is not a JSON object.
         """
         return self._call("POST", path, query, body, timeout_s)
+
+    def send_text(self, path: str, text: bytes, timeout_s: float = _TIMEOUT_S) -> None:
+        """Send a POST request with a text, whose answer has no content.
+
+        Raises:
+            Unreachable: there is no answer; the daemon may have the text or not.
+            ErrorResponse: the answer is an error.
+            UnexpectedAnswer: the answer is not 204, with which the daemon confirms it.
+        """
+        headers = {"Accept": "application/json", "Content-Type": "text/plain"}
+        with self._answer("POST", path, None, headers, timeout_s, text) as response:
+            if response.status != http.HTTPStatus.NO_CONTENT:
+                raise UnexpectedAnswer("unexpected response to a report")
 
     def delete(self, path: str) -> None:
         """Send a DELETE request.
@@ -305,7 +322,7 @@ class Api:
         timeout_s: float = _TIMEOUT_S,
         *,
         confirms: bool = False,
-    ) -> Record:
+    ) -> AnswerObject:
         """Return the answer; `confirms`: it must be 204, so that no other server confirms a command."""
         headers = {"Accept": "application/json"}
         data = None
@@ -316,7 +333,7 @@ class Api:
             body = b"".join(self._chunks(response))
             if confirms and response.status != http.HTTPStatus.NO_CONTENT:
                 raise UnexpectedAnswer("unexpected response to a command")
-        return parse(body) if body else Record()
+        return parse(body) if body else AnswerObject()
 
     @contextmanager
     def _answer(
@@ -328,16 +345,23 @@ class Api:
         timeout_s: float,
         data: bytes | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
-        connection = self.endpoint.connection(timeout_s)
-        try:
-            # The connection does not close its socket before the response is closed.
-            with self._request(connection, method, path, query, headers, data) as response:
-                # A redirect is also an error: the password must not go to another server.
-                if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
-                    raise self._refusal(response.status, b"".join(self._chunks(response)))
-                yield response
-        finally:
-            connection.close()
+        until_s = time.monotonic() + _START_S
+        while True:
+            connection = self.endpoint.connection(timeout_s)
+            try:
+                # The connection does not close its socket before the response is closed.
+                with self._request(connection, method, path, query, headers, data) as response:
+                    # A redirect is also an error: the password must not go to another server.
+                    if response.status < http.HTTPStatus.MULTIPLE_CHOICES:
+                        yield response
+                        return
+                    refusal = self._refusal(response.status, b"".join(self._chunks(response)))
+            finally:
+                connection.close()
+            starting = isinstance(refusal, ErrorResponse) and refusal.detail == STARTING
+            if not starting or time.monotonic() >= until_s:
+                raise refusal
+            time.sleep(_POLL_S)
 
     def _request(
         self,
@@ -400,7 +424,7 @@ class Api:
             return kind(status, parse(body), str(self.endpoint))
         except UnexpectedAnswer:  # a proxy in front of the daemon sends its own text
             if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-                return ErrorResponse(status, Record(), str(self.endpoint))
+                return ErrorResponse(status, AnswerObject(), str(self.endpoint))
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 return Unreachable(
                     f"{self.endpoint}: status {status} from something other than the daemon, such as a proxy"

@@ -47,36 +47,53 @@ def _is_word(value: object) -> bool:
 
 
 def _is_record(value: object) -> bool:
-    return isinstance(value, Record)
+    return isinstance(value, AnswerObject)
 
 
 def _is_list_of(kind: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, list) and all(map(kind, value))
 
 
+def _is_after(value: object) -> bool:
+    """Return whether it is the number of a line, or a list of steps."""
+    return _is_number(value) or _is_list_of(_is_text)(value)
+
+
 _KINDS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (is_run_id, "id run_id runId"),
-    (_is_record, "active definition details lastRun rolling"),
+    (_is_record, "active definition details lastRun pause rolling withheld"),
     (_is_list_of(is_run_id), "runIds"),
-    (_is_list_of(_is_record), "changed dependsOn errors instances items lastLines lines runs silentTasks triggered"),
-    (_is_list_of(_is_record), "heldBy units waitingFor"),
-    (_is_list_of(_is_text), "added configWarnings inotifyProblems killedLeftovers reasons removed rows tags warnings"),
-    (_is_number, "affected after count done exitCode failed failureLine failures gracefulStopMs index instanceIndex"),
+    (
+        _is_list_of(_is_record),
+        "changed dependsOn errors instances items lastLines lines runs silentTasks steps triggered",
+    ),
+    (_is_list_of(_is_record), "days heldBy units waitingFor"),
+    (_is_list_of(_is_text), "added configAdvice configWarnings inotifyProblems killedLeftovers logProblems reasons"),
+    (_is_list_of(_is_text), "removed rows tags warnings"),
+    (_is_after, "after"),
+    (_is_number, "affected count done exitCode failed failureLine failures gracefulStopMs index instanceIndex"),
     (_is_number, "missed missedCount n pending r retryAttempt running silentTaskCount timeoutMs total totalLines ts"),
+    (_is_number, "layer retryAttempt usualMs"),
+    (_is_text, "cause endCause failedRunId failedStep flow flowRunId item step"),
+    (_is_text, "doneBy failingSince lateSince"),
     (_is_word, "status"),
     (
         _is_text,
-        "at createdAt endedAt expiresAt lastUsedAt local nextRunAt removalsHeldUntil retryAt runsAgainAt scheduledFor",
+        "at calendar window country createdAt date endedAt expiresAt lastUsedAt local nextRunAt removalsHeldUntil",
     ),
-    (_is_text, "startedAt startsAt createdBy detail endReason error from group kind location message name note"),
+    (_is_text, "retryAt runsAgainAt scheduledFor"),
+    (
+        _is_text,
+        "startedAt startsAt createdBy detail endCause endReason error from group kind location message name note",
+    ),
     (_is_text, "operation reason requestedBy result role signal state stream target taskName task_name tasks text"),
-    (_is_text, "title triggeredBy who startedBy configPath hostname password token version"),
+    (_is_text, "title triggeredBy until who startedBy configPath hostname password token version"),
 )
 _KIND_OF = {name: kind for kind, names in _KINDS for name in names.split()}
 """The type of each field with one of these names, in every answer; other fields only have to be present."""
 
 
-class Record(dict[str, object]):
+class AnswerObject(dict[str, object]):
     """An object in an answer.
 
     Raises:
@@ -101,19 +118,19 @@ class Record(dict[str, object]):
         return value
 
 
-def parse(body: bytes | str) -> Record:
+def parse(body: bytes | str) -> AnswerObject:
     """Return the object in the body of an answer.
 
     Raises:
         UnexpectedAnswer: the body is not a JSON object.
     """
     document = _decoded(body)
-    if not isinstance(document, Record):
+    if not isinstance(document, AnswerObject):
         raise UnexpectedAnswer("the response is not a JSON object")
     return document
 
 
-def parse_list(body: bytes | str) -> list[Record]:
+def parse_list(body: bytes | str) -> list[AnswerObject]:
     """Return the objects of the list in the body of an answer.
 
     Raises:
@@ -127,6 +144,6 @@ def parse_list(body: bytes | str) -> list[Record]:
 
 def _decoded(body: bytes | str) -> Any:
     try:
-        return json.loads(body, object_hook=Record)
+        return json.loads(body, object_hook=AnswerObject)
     except (ValueError, RecursionError):
         return None

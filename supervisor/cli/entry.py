@@ -2,7 +2,9 @@
 
 import io
 import os
+import signal
 import sys
+from typing import TextIO
 
 from supervisor.cli import exit_codes
 from supervisor.startup import early_api_server
@@ -19,28 +21,26 @@ def _open_what_is_closed() -> None:
             os.fstat(fd)
         except OSError:  # EBADF; open(2) returns the lowest free number, which is this one
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the program
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the program
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the program
 
 
-def _prepare_output() -> None:
-    """Prepare standard output and standard error for every text and for errors of the system."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if not isinstance(stream, io.TextIOWrapper):
-            continue
+def _prepared(stream: TextIO) -> TextIO:
+    """Return an output stream for every text and for errors of the system."""
+    if isinstance(stream, io.TextIOWrapper):
         if isinstance(stream.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: the rest of a partial write would be lost
             buffer = open(stream.fileno(), "wb", closefd=False)  # noqa: SIM115 - as long as the program
             stream = io.TextIOWrapper(buffer, encoding=stream.encoding, line_buffering=stream.isatty())
-            setattr(sys, name, stream)
         stream.reconfigure(errors="backslashreplace")  # a character that the encoding lacks must not end the program
+    return stream
 
 
 def main() -> None:
     """Entry point of the console script."""
     _open_what_is_closed()
-    _prepare_output()
+    sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would hide how our children end
     try:
         with early_api_server.starting(sys.argv[1:], os.environ):
             from supervisor.cli.main import cli

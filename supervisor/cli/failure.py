@@ -13,13 +13,13 @@ from typing import IO, Any
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.startup.refusal import Cause, NotStarted
+from supervisor.startup.refusal import NotStarted, RefusalCause
 
 _CODES = {
-    Cause.CONFIGURATION: exit_codes.CONFIG,
-    Cause.DATA_DIRECTORY: exit_codes.DATA_DIR,
-    Cause.ALREADY_RUNNING: exit_codes.ALREADY_RUNNING,
-    Cause.HOST: exit_codes.OS_ERROR,
+    RefusalCause.CONFIGURATION: exit_codes.CONFIG,
+    RefusalCause.DATA_DIRECTORY: exit_codes.DATA_DIR,
+    RefusalCause.ALREADY_RUNNING: exit_codes.ALREADY_RUNNING,
+    RefusalCause.HOST: exit_codes.OS_ERROR,
 }
 
 

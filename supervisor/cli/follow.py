@@ -12,18 +12,18 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from supervisor.cli.client import Api, ErrorResponse, Unreachable
-from supervisor.cli.daemon_answers import Record, parse
+from supervisor.cli.daemon_answers import AnswerObject, parse
 from supervisor.cli.failure import say
-from supervisor.cli.sse import Event, EventParser
+from supervisor.cli.sse import EventParser, ServerSentEvent
 from supervisor.cli.terminal import LogPrinter
+from supervisor.ipc.backoff import backoff
 
 PAGE_LINES = 10_000
 REPLAY_LINES = 50_000
 
 _SAY_AFTER_S = 2.0
 _GIVE_UP_AFTER_S = 60.0
-_FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 1.0
+_PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class ReconnectDelays:
         """Note that the daemon answered."""
         self._away_since: float | None = None
         self._reported = False
-        self._pause_s = _FIRST_PAUSE_S
+        self._attempts = 0
 
     def wait_for_retry(self, reason: str) -> None:
         """Note that the daemon did not answer, and wait before the next attempt.
@@ -70,8 +70,8 @@ class ReconnectDelays:
         if away_s >= _SAY_AFTER_S and not self._reported:
             self._reported = True
             self.say(f"retrying: {reason}")
-        self._pause(self._pause_s)
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        self._pause(backoff(_PAUSES_S, self._attempts))
+        self._attempts += 1
 
     def insist(self, call: Callable[[], T]) -> T:
         """Repeat `call` until the daemon answers; return its result.
@@ -99,7 +99,7 @@ class _End(enum.Enum):
     CLOSED = "the daemon closed it"
 
 
-class Follower:
+class RunFollower:
     """Prints the log of a run until the run ends."""
 
     def __init__(
@@ -161,14 +161,14 @@ class Follower:
                 self._printer.flush()
         return _End.CLOSED
 
-    def _is_far_behind(self, dropped: Record) -> bool:
+    def _is_far_behind(self, dropped: AnswerObject) -> bool:
         """Return whether a new stream would deliver the omitted lines faster than pages of the log.
 
         A stream begins with as many lines as it may replay. If they are no longer kept, it reports that first.
         """
         return int(dropped["count"]) > PAGE_LINES and int(dropped["after"]) + 1 == self._next
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: ServerSentEvent) -> None:
         if event.name == "lines":
             self._lines(parse(event.data))
         elif event.name == "line":
@@ -185,7 +185,7 @@ class Follower:
             self._printer.line(line)
             self._next = number + 1
 
-    def _lines(self, batch: Record) -> None:
+    def _lines(self, batch: AnswerObject) -> None:
         """Print the lines of a batch that have not been printed."""
         first, count = int(batch["n"]), int(batch["count"])
         seen = min(max((self._next or 0) - first, 0), count)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, ErrorResponse, NotFound, Query, Unreachable, segment
-from supervisor.cli.daemon_answers import Record, UnexpectedAnswer, is_run_id
+from supervisor.cli.daemon_answers import AnswerObject, UnexpectedAnswer, is_run_id
 from supervisor.cli.failure import Failure
 
 _NAME = re.compile(r"[a-zA-Z0-9._:-]{1,100}")
@@ -16,22 +16,24 @@ _PAGE = 1000
 _CANDIDATES = 10
 _POLL_S = 0.05
 _KINDS = ("task", "service")
+_RUNS = ("run", "runs")
+"""The kinds of upcoming entries that start runs."""
 
-Run = Record
+Run = AnswerObject
 
 
 class UnknownName(Failure):
     """No task, service or run has the name."""
 
 
-def daemon_states(api: Api, timeout_s: float) -> Iterator[Record]:
+def daemon_states(api: Api, timeout_s: float) -> Iterator[AnswerObject]:
     """Ask for the state of a starting daemon again and again; the state is empty while the daemon does not answer."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         try:
             state = api.get("/api/daemon")
         except (Unreachable, ErrorResponse):
-            state = Record()
+            state = AnswerObject()
         yield state
         time.sleep(_POLL_S)
 
@@ -117,7 +119,7 @@ def runs_of(
             return
 
 
-def find_task(api: Api, name: str) -> Record | None:
+def find_task(api: Api, name: str) -> AnswerObject | None:
     """Return the record of the task or service `name`; None if it is not configured."""
     if not _NAME.fullmatch(name):
         return None
@@ -158,7 +160,7 @@ def run_to_show(api: Api, text: str) -> Run:
     raise Failure(f"{text} has no runs yet")
 
 
-def upcoming(api: Api, tasks: Iterable[str], count: int) -> list[Record]:
+def upcoming(api: Api, tasks: Iterable[str], count: int) -> list[AnswerObject]:
     """Return the next times of tasks, at most `count`, the soonest first.
 
     Raises:
@@ -167,23 +169,43 @@ def upcoming(api: Api, tasks: Iterable[str], count: int) -> list[Record]:
     return sorted((item for name in tasks for item in _schedule(api, name, count)), key=starts_at)[:count]
 
 
-def starts_at(item: Record) -> str:
+def agenda(api: Api, names: Collection[str], count: int) -> list[AnswerObject]:
+    """Return the next runs of tasks within five weeks, about `count`; many runs of a day are one entry.
+
+    A daemon of an earlier release has none.
+    """
+    found: list[AnswerObject] = []
+    query: dict[str, str | int | None] = {"limit": _PAGE, "to": "9999-01-01T00:00:00Z"}
+    with suppress(NotFound):
+        while len(found) < count:
+            answer = api.get("/api/upcoming", query)
+            found += [item for item in answer["items"] if item["taskName"] in names and item["kind"] in _RUNS]
+            if "nextFrom" not in answer:
+                break
+            query["from"] = answer["nextFrom"]
+    return found
+
+
+def starts_at(item: AnswerObject) -> str:
     """Return when the run for one of the next times starts: after the jitter."""
     return str(item.get("startsAt") or item["at"])
 
 
-def soonest(tasks: Iterable[Record], count: int) -> list[str]:
-    """Return the names of the tasks that may have one of the next `count` times."""
+def soonest(tasks: Iterable[AnswerObject], count: int) -> list[str]:
+    """Return the names of the tasks that may have one of the next `count` times: of their schedule, or requested."""
+    tasks = list(tasks)
     scheduled = [task for task in tasks if task.get("nextRunAt")]
-    return [str(task["name"]) for task in sorted(scheduled, key=lambda task: str(task["nextRunAt"]))[:count]]
+    first = sorted(scheduled, key=lambda task: str(task["nextRunAt"]))[:count]
+    first += [task for task in tasks if (task.get("active") or {}).get("pending")]
+    return list(dict.fromkeys(str(task["name"]) for task in first))
 
 
-def _schedule(api: Api, name: str, count: int) -> list[Record]:
+def _schedule(api: Api, name: str, count: int) -> list[AnswerObject]:
     try:
         items = api.get(f"/api/tasks/{segment(name)}/schedule", {"count": count})["items"]
     except NotFound as err:
         raise unknown(api, name, noun="task", kinds=("task",)) from err
-    return [Record({"taskName": name, **item}) for item in items]
+    return [AnswerObject({"taskName": name, **item}) for item in items]
 
 
 def unknown(

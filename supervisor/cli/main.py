@@ -17,49 +17,65 @@ from supervisor.cli.suggestions import SuggestingGroup, with_suggestion
 from supervisor.startup.refusal import NotStarted
 from supervisor.version import VERSION
 
-COMMANDS = {
-    "up": ("daemon.up", "Run the daemon in the foreground."),
-    "status": ("daemon.status", "Show the state of the daemon, its tasks and its services."),
-    "health": ("daemon.health", "Check that the daemon works."),
-    "ps": ("units.ps", "List all tasks and services."),
-    "run": ("runs.run", "Run a task now and show its output."),
-    "logs": ("runs.logs", "Show the log of a run."),
-    "search": ("runs.search", "Search the logs of all runs."),
-    "runs": ("runs.runs", "List runs, newest first."),
-    "ending": ("runs.ending", "Show why and how a run ended."),
-    "stop": ("units.control", "Stop runs, all active runs of tasks, or services."),
-    "start": ("units.control", "Start services."),
-    "restart": ("units.control", "Restart services."),
-    "pause": ("units.control", "Pause the schedules of tasks."),
-    "resume": ("units.control", "Resume the schedules of tasks."),
-    "ack": ("units.ack", "Acknowledge the failure of a task or service."),
-    "wait": ("units.wait", "Wait until units or runs reach a state."),
-    "next": ("units.next", "Show the next times of tasks."),
-    "simulate": ("units.simulate", "Simulate the schedules."),
-    "rm": ("runs.rm", "Delete ended runs."),
-    "restore": ("runs.restore", "Restore deleted runs."),
-    "rerun": ("runs.rerun", "Run the tasks of runs again."),
-    "init": ("setup.init", "Write a first configuration."),
-    "validate": ("setup.validate", "Check the configuration."),
-    "schema": ("setup.schema", "Print the JSON Schema of the configuration, for editors."),
-    "reload": ("daemon.reload", "Reload the configuration."),
-    "upgrade": ("daemon.upgrade", "Upgrade the daemon to the installed version."),
-    "trust-clock": ("daemon.trust_clock", "Confirm that the wall clock is right."),
-    "password": ("daemon.password", "Print the generated password."),
-    "token": ("daemon.tokens", "Create, list and revoke tokens for the API."),
-    "user": ("daemon.users", "Add, list and remove user accounts."),
-    "audit": ("daemon.audit", "Show who did what."),
-    "notify": ("daemon.notify", "Send a test message through a notifier."),
-    "openapi": ("daemon.openapi", "Print the OpenAPI document of the HTTP API."),
-    "mcp": ("daemon.mcp", "Give agents and editors access to the daemon (MCP)."),
-    "recover": ("daemon.recover", "Begin an empty history after the daemon lost its own."),
-    "backup": ("daemon.backup", "Copy the data directory, also while the daemon runs."),
-    "doctor": ("setup.doctor", "Check this host."),
-    "service": ("setup.service", "Install the daemon as a service of this host."),
-    "import": ("setup.importing", "Convert the configuration of another program."),
-    "completion": ("setup.completion", "Print a shell completion script."),
-    "demo": ("setup.demo", "Start a demo daemon with a year of made-up history."),
+_GROUPS = {
+    "Tasks and services": {
+        "status": ("daemon.status", "Show the state of the daemon, its tasks and its services."),
+        "ps": ("units.ps", "List all tasks and services."),
+        "run": ("runs.run", "Run a task now and show its output."),
+        "start": ("units.control", "Start services."),
+        "stop": ("units.control", "Stop runs, all active runs of tasks, or services."),
+        "restart": ("units.control", "Restart services."),
+        "enable": ("units.control", "Let services be started again after stop --disable."),
+        "pause": ("units.control", "Pause the schedules of tasks."),
+        "resume": ("units.control", "Resume the schedules of tasks."),
+        "ack": ("units.ack", "Acknowledge the failure of a task or service."),
+        "wait": ("units.wait", "Wait until units or runs reach a state."),
+        "next": ("units.next", "Show the next times of tasks."),
+        "window": ("units.window_control", "List, open and close windows."),
+        "calendar": ("units.closed_days", "List the calendars, or the closed days of one."),
+    },
+    "Runs and logs": {
+        "logs": ("runs.logs", "Show the log of a run."),
+        "search": ("runs.search", "Search the logs of all runs."),
+        "runs": ("runs.runs", "List runs, newest first."),
+        "flow": ("runs.flow", "Show the steps of a run of a flow."),
+        "ending": ("runs.ending", "Show why and how a run ended."),
+        "rerun": ("runs.rerun", "Run the tasks of runs again."),
+        "rm": ("runs.rm", "Delete ended runs."),
+        "restore": ("runs.restore", "Restore deleted runs."),
+        "wrap": ("runs.wrap", "Execute a command elsewhere, and report its run."),
+    },
+    "Configuration": {
+        "init": ("setup.init", "Write a first configuration."),
+        "import": ("setup.importing", "Convert the configuration of another program."),
+        "validate": ("setup.validate", "Check the configuration."),
+        "simulate": ("units.simulate", "Simulate the schedules."),
+        "schema": ("setup.schema", "Print the JSON Schema of the configuration, for editors."),
+        "reload": ("daemon.reload", "Reload the configuration."),
+    },
+    "Daemon": {
+        "up": ("daemon.up", "Run the daemon in the foreground."),
+        "service": ("setup.service", "Install the daemon as a service of this host."),
+        "upgrade": ("daemon.upgrade", "Upgrade the daemon to the installed version."),
+        "health": ("daemon.health", "Check that the daemon works."),
+        "doctor": ("setup.doctor", "Check this host."),
+        "notify": ("daemon.notify", "Send a test message through a notifier."),
+        "backup": ("daemon.backup", "Copy the data directory, also while the daemon runs."),
+        "recover": ("daemon.recover", "Begin an empty history after the daemon lost its own."),
+        "trust-clock": ("daemon.trust_clock", "Confirm that the wall clock is right."),
+        "demo": ("setup.demo", "Start a demo daemon with a year of made-up history."),
+    },
+    "Access": {
+        "password": ("daemon.password", "Print the generated password."),
+        "token": ("daemon.tokens", "Create, list and revoke tokens for the API."),
+        "user": ("daemon.users", "Add, list and remove user accounts."),
+        "audit": ("daemon.audit", "Show who did what."),
+        "openapi": ("daemon.openapi", "Print the OpenAPI document of the HTTP API."),
+        "mcp": ("daemon.mcp", "Give agents and editors access to the daemon (MCP)."),
+        "completion": ("setup.completion", "Print a shell completion script."),
+    },
 }
+COMMANDS = {name: described for group in _GROUPS.values() for name, described in group.items()}
 """For each command: its module in supervisor.cli.commands, which is imported only when it is called, and its help."""
 
 
@@ -82,8 +98,16 @@ class ReaderGone(Exception):
     """The reader of standard output has closed the pipe."""
 
 
-class CommandLine(SuggestingGroup):
+class CommandGroup(SuggestingGroup):
     """The group of all commands, which turns every outcome into an exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; ``help`` and ``version`` in place of a command mean the options of that name."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the commands in the order of the help."""
@@ -107,9 +131,11 @@ class CommandLine(SuggestingGroup):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Write the list of commands with their help lines, without loading the commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        """Write the commands by purpose with their help lines, without loading the commands."""
+        width = max(map(len, COMMANDS))
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in group.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """Write the list of exit codes."""
@@ -162,12 +188,12 @@ class CommandLine(SuggestingGroup):
 
 
 @click.command(
-    cls=CommandLine,
+    cls=CommandGroup,
     help="Run scheduled tasks and always-on services, and keep every line they print.\n\nExample: ringward run backup",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @client_options
-@click.version_option(VERSION, prog_name="ringward")
+@click.version_option(VERSION, "-V", "--version", prog_name="ringward")
 def cli() -> None:
     """The group; its options are kept in :class:`supervisor.cli.settings.Settings`."""
 

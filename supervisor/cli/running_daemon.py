@@ -81,11 +81,9 @@ class RunningDaemon:
         """Request this environment for an upgrade inside the block, in a file that only the daemon's user can read.
 
         Raises:
-            Failure: the file cannot be written, or the daemon's version does not support such requests.
+            Failure: the file cannot be written.
         """
-        name = self.answer().get("request")
-        if name is None:
-            raise Failure("not upgraded: the running version cannot change environments; restart the daemon instead")
+        name = self.answer()["request"]
         try:
             directory = os.open(self._runtime_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as err:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.daemon_answers import Record, is_run_id
+from supervisor.cli.daemon_answers import AnswerObject, is_run_id
 from supervisor.cli.failure import Failure, say
 from supervisor.cli.name_completion import all_names
-from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, is_interactive
+from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing, is_interactive, not_found
 from supervisor.ipc.plural import counted
 from supervisor.ipc.unit_selection import ANY, is_glob
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from supervisor.cli.client import Api
 
 F = TypeVar("F", bound=Callable[..., object])
-Run = Record
+Run = AnswerObject
 
 _TRIGGERS = ("cron", "api", "cloud", "service", "startup")
 _NOT_ENDED = ("pending", "running")
@@ -53,7 +53,7 @@ def filters_of(**given: str | None) -> dict[str, str]:
     Raises:
         click.UsageError: an option is invalid.
     """
-    from supervisor.cli.units.unit_log_printer import option_moment
+    from supervisor.cli.units.option_times import option_moment
 
     names = {"task": "task_name", "trigger": "triggered_by", "after": "created_after", "before": "created_before"}
     conditions = {name: value for name, value in given.items() if value is not None}
@@ -92,7 +92,7 @@ def asking(function: F) -> F:
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedRuns:
     """The selected runs.
 
     Attributes:
@@ -107,21 +107,30 @@ class Selection:
     units: tuple[str, ...] | None = None
     everything: bool = False
 
-    def change(self, api: "Api", operation: str) -> Record:
+    def change(self, api: "Api", operation: str) -> AnswerObject:
         """Carry out a bulk operation on the runs; return its answers, merged into one.
 
         Raises:
-            Failure: a filter is invalid, or there is no answer.
+            Failure: a filter is invalid, no runs are selected because the task does not exist, or there is no answer.
         """
         bodies: list[dict[str, object]] = [{"ids": list(self.ids)}] if self.ids else []
         bodies += [{"match_all": True, "filter": _numbers(query)} for query in self._queries()]
         answers = [api.post(f"/api/runs/bulk/{operation}", body=body, timeout_s=_TIMEOUT_S) for body in bodies]
-        merged = Record(answers[0]) if answers else Record({"affected": 0, "triggered": []})
+        merged = AnswerObject(answers[0]) if answers else AnswerObject({"affected": 0, "triggered": []})
         for answer in answers[1:]:
             for name in ("affected", "triggered"):
                 if name in answer:
                     merged[name] = merged[name] + answer[name]
+        if not any(merged.get(name) for name in ("affected", "triggered")):
+            self._check_task(api)
         return merged
+
+    def _check_task(self, api: "Api") -> None:
+        """Raise a Failure if ``--task`` names neither a configured unit nor one with runs."""
+        from supervisor.cli.lookups import runs_of
+
+        if self.filters is not None and (name := self.filters.get("task_name")) is not None:
+            next(runs_of(api, name, limit=1), None)
 
     def _queries(self) -> list[dict[str, str]]:
         """Return the filters for each unit."""
@@ -133,7 +142,7 @@ class Selection:
         """Return the newest selected runs, and the number of selected runs; `ended`: only runs that have ended.
 
         Raises:
-            Failure: a filter is not valid, or there is no answer.
+            Failure: a filter is invalid, no runs are selected because the task does not exist, or there is no answer.
         """
         from supervisor.cli.lookups import find_run
 
@@ -150,6 +159,8 @@ class Selection:
             page = api.get("/api/runs", query)
             runs += page["items"] if "items" in page else page["runs"]
             total += int(page["total"])
+        if not total:
+            self._check_task(api)
         return sorted(runs, key=lambda run: str(run["createdAt"]), reverse=True)[:limit], total
 
     def preview(self, api: "Api", *, ended: bool, as_json: bool) -> None:
@@ -197,7 +208,7 @@ def selection_of(
     *,
     runs_path: str = "/api/runs",
     **filters: str | None,
-) -> Selection:
+) -> SelectedRuns:
     """Return the selection for the options of :func:`selecting`.
 
     Args:
@@ -217,7 +228,7 @@ def selection_of(
     if "task_name" in conditions and (units.narrowed or units.everything):
         raise click.UsageError("--task cannot be combined with names, --group, --tag or --all")
     if not units.narrowed:
-        return Selection((), conditions, everything=units.everything)
+        return SelectedRuns((), conditions, everything=units.everything)
     filtered = bool(conditions) or units.group is not None or units.tag is not None
     daemon = api()
     ids: dict[str, str] = {}
@@ -230,7 +241,7 @@ def selection_of(
         raise click.UsageError(f"{next(iter(ids))} is a run, which is selected without other options")
     remaining = replace(choice, names=tuple(name for name in units.names if name not in ids))
     unit_names = _unit_names(daemon, remaining) if remaining.names or filtered else None
-    return Selection(tuple(dict.fromkeys(ids.values())), None if unit_names is None else conditions, unit_names)
+    return SelectedRuns(tuple(dict.fromkeys(ids.values())), None if unit_names is None else conditions, unit_names)
 
 
 def _by_part(api: "Api", path: str, name: str) -> Run | None:
@@ -243,12 +254,15 @@ def _by_part(api: "Api", path: str, name: str) -> Run | None:
 
 def _unit_names(api: "Api", choice: UnitChoice) -> tuple[str, ...]:
     """Return the names of the chosen units; an exact name may be that of a removed unit with runs."""
-    from supervisor.cli.lookups import find_task, runs_of
+    from supervisor.cli.lookups import UnknownName, find_task, runs_of
 
     former = []
     for name in choice.names:
         if not is_glob(name) and find_task(api, name) is None:
-            next(runs_of(api, name, limit=1), None)  # raises an error if nothing has the name
+            try:
+                next(runs_of(api, name, limit=1), None)
+            except UnknownName as err:
+                raise not_found(choice, [err.message]) from err
             former.append(name)
     remaining = replace(choice, names=tuple(name for name in choice.names if name not in former))
     configured = [] if remaining == UnitChoice() else remaining.records(api, ANY)
@@ -271,7 +285,7 @@ def _show(runs: list[Run], total: int) -> None:
         click.echo(f"... and {total - len(runs)} more", err=True)
 
 
-def changed(selection: Selection, answer: Record, done: str, why_not: str, *, as_json: bool) -> int:
+def changed(selection: SelectedRuns, answer: AnswerObject, done: str, why_not: str, *, as_json: bool) -> int:
     """Print the answer, or how many runs were changed; return the exit code, 0 only if all named runs were."""
     from supervisor.cli.tables import show_json
 

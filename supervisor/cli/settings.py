@@ -26,6 +26,10 @@ class Settings:
     data: str | None = None
     url: str | None = None
 
+    def override(self, option: str, value: str) -> None:
+        """Set an option by name; the last value counts."""
+        setattr(self, option, value)
+
     def api(self, token: str | None = None) -> "Api":
         """Return the daemon's API: at ``--url``, else as other options say, else at RINGWARD_URL, else on the socket.
 
@@ -87,7 +91,7 @@ def _option(
 ) -> Callable[[F], F]:
     def remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
         if value is not None:
-            setattr(ctx.ensure_object(Settings), attribute, value)
+            ctx.ensure_object(Settings).override(attribute, value)
 
     return click.option(
         *names, metavar=metavar, help=text, expose_value=False, callback=remember, shell_complete=complete

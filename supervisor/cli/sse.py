@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Event:
+class ServerSentEvent:
     """A server-sent event."""
 
     name: str
@@ -23,7 +23,7 @@ class EventParser:
         self._data: list[str] = []
         self._id: str | None = None
 
-    def feed(self, data: bytes) -> Iterator[Event]:
+    def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
         """Yield the events that `data` completes; ignore comments and ``retry``."""
         lines = (self._partial + data).split(b"\n")
         self._partial = lines.pop()
@@ -33,7 +33,7 @@ class EventParser:
                 self._field(line.decode("utf-8", "replace"))
             else:
                 if self._data:
-                    yield Event(self._name or "message", "\n".join(self._data), self._id)
+                    yield ServerSentEvent(self._name or "message", "\n".join(self._data), self._id)
                 self._reset()
 
     def _field(self, line: str) -> None:

@@ -41,6 +41,16 @@ def show_json(data: object) -> None:
     print(json.dumps(data, indent=2))
 
 
+def attributed(unit: dict[str, Any]) -> str:
+    """Say who disabled a service or paused a task, when, until when and why; "" if the daemon does not know."""
+    withheld = unit.get("withheld")
+    if withheld is None:
+        return ""
+    until = f" until {when(withheld.get('until'))}" if "until" in withheld else ""
+    note = f": {withheld.get('note')}" if "note" in withheld else ""
+    return f"by {withheld['by']} since {when(withheld['at'])}{until}{note}"
+
+
 def show_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -151,7 +161,12 @@ def duration(start: str | None, end: str | None, now: datetime | None = None) ->
     ended = _moment(end) if end else now or datetime.now(UTC)
     if started is None or ended is None:
         return "-"
-    seconds = max(0.0, (ended - started).total_seconds())  # the clock may have been set back
+    return span((ended - started).total_seconds() * 1000)
+
+
+def span(ms: float) -> str:
+    """Format a duration in milliseconds; one below 0, which a clock that was set back causes, counts as 0."""
+    seconds = max(0.0, ms / 1000)
     return f"{seconds:.1f}s" if seconds < 60 else _span(round(seconds))
 
 

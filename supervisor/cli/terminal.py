@@ -8,12 +8,16 @@ import io
 import json
 import os
 import re
+import select
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import datetime
 from typing import IO, Any, BinaryIO, Self
+
+from supervisor.cli import exit_codes
 
 _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 _CLIPPED, _WRAPPED = b"\x1b[?7l", b"\x1b[?7h"
@@ -58,6 +62,21 @@ def _visible(match: re.Match[str]) -> str:
     if code < 0x20:
         return f"^{chr(code + 0x40)}"
     return "^?" if code == 0x7F else f"<{code:02x}>"
+
+
+def end_with_reader() -> None:
+    """End the program once nobody reads its output any more, even while it has nothing to write.
+
+    Otherwise ``ringward logs -f web | grep -m1 ready`` would last until the service prints another line.
+    """
+    poll = select.poll()
+    poll.register(1, 0)  # reports only that the other end of a pipe is closed
+
+    def watch() -> None:
+        poll.poll()
+        os._exit(exit_codes.READER_GONE)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class LogPrinter:
@@ -184,7 +203,7 @@ class _CapturedOutput(io.StringIO):
         return self._terminal
 
 
-class Screen:
+class LiveScreen:
     """Draws a picture repeatedly: in place on a terminal, and one below the other in a pipe."""
 
     def __init__(self) -> None:

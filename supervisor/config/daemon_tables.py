@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from supervisor.config.calendar_files import CalendarDate
 from supervisor.config.client_keys import DATA_DIR, SOCKET
 from supervisor.config.database_url import DatabaseUrl
 from supervisor.config.keys import REQUIRED, Effect, Key, key
@@ -19,16 +20,25 @@ from supervisor.config.value_records import (
     QuietHours,
 )
 from supervisor.config.value_types import hook_values
-from supervisor.config.value_types.exports import FACILITIES, HEADER_TEXT, OF_TYPE, STREAMS, SyslogAddress
+from supervisor.config.value_types.exports import FACILITIES, FORMATS, HEADER_TEXT, OF_TYPE, STREAMS, SyslogAddress
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
 from supervisor.config.value_types.identity_table import IdentityTable
 from supervisor.config.value_types.launchers import ArgumentList, word_such_as
 from supervisor.config.value_types.listen import Listen
-from supervisor.config.value_types.notify_targets import MatchTable, NotifierUrl, PingUrl, QuietRange, notifiers
+from supervisor.config.value_types.notify_targets import (
+    MatchTable,
+    NotifierUrl,
+    PingUrl,
+    QuietRange,
+    UnitConditions,
+    notifiers,
+)
 from supervisor.config.value_types.presets import PRESETS
 from supervisor.config.value_types.slots import PLACES
+from supervisor.config.value_types.timing import LocalTime
 from supervisor.config.value_types.values import (
     Choice,
+    CronExpression,
     Duration,
     FilePath,
     Flag,
@@ -238,6 +248,20 @@ class Route:
     """Whether a recipient of a failure also receives its recovery."""
     quiet: QuietHours | None = key(QuietRange(), None, "hours in which messages wait")
     """Quiet hours, in which messages wait."""
+    repeat_ms: int | None = key(
+        Duration(low_ms=60_000),
+        None,
+        "time after which a message is sent again if the problem lasts without an acknowledgement",
+        name="repeat",
+        example="4h",
+    )
+    unacked_for_ms: int | None = key(
+        Duration(low_ms=1000),
+        None,
+        "messages are only sent if the problem lasts for this time without an acknowledgement",
+        name="unacked_for",
+        example="30m",
+    )
 
 
 LAUNCHER = (
@@ -335,6 +359,9 @@ class Export:
     address: str | None = key(SyslogAddress(), None, "address of the syslog server")
     """``unix:PATH``, ``udp://HOST:PORT``, ``tcp://HOST:PORT`` or ``tls://HOST:PORT``."""
     facility: str = key(choice(*FACILITIES), "daemon", "facility of the messages")
+    format: str | None = key(
+        choice(*FORMATS), None, "format of the messages; default: rfc3164 for a Unix socket, otherwise rfc5424"
+    )
     url: str | None = key(Url(), None, "address of Loki or of an OpenTelemetry collector")
     spans: bool = key(Flag(), True, "whether each run is exported as a span")
     tenant: str | None = key(HEADER_TEXT, None, "tenant, for a receiver with several", example="shop")
@@ -351,5 +378,23 @@ class Export:
     """Absolute path of certificates to trust; None: the host's certificates."""
 
 
+CALENDAR = (
+    Key("country", Text(limit=100, empty=False), None, "a country whose public holidays are closed days", example="DE"),
+    Key("subdivision", Text(limit=100, empty=False), None, "a part of the country", example="BY"),
+    Key("dates", ListOf(CalendarDate(), 10_000), [], "closed days", example=["2026-12-24", "2026-12-31"]),
+    Key("file", FilePath(), None, "an iCalendar file whose all-day events are closed days", example="closing-days.ics"),
+)
+"""``[calendars.NAME]``, which becomes a :class:`supervisor.schedule.calendars.Calendar`."""
+WINDOW = (
+    Key("cron", ListOf(CronExpression(), 100, single=True), [], "when it opens", example="0 20 * * fri"),
+    Key("duration", Duration(low_ms=1000), None, "how long it stays open each time", example="3h"),
+    Key("from", LocalTime(), None, "when it opens, once", example="2026-12-24 18:00"),
+    Key("to", LocalTime(), None, "when it closes", example="2026-12-27 06:00"),
+    Key("match", UnitConditions(), {}, "tasks and services that it applies to; default: all"),
+    Key("instants", choice("skip", "defer"), "skip", "scheduled times in it: none runs, or one run at its end"),
+    Key("running", choice("continue", "stop"), "continue", "runs of tasks that are active when it opens"),
+    Key("alarms", choice("hold", "send"), "hold", "messages about its tasks and services: at its end, or at once"),
+)
+"""``[windows.NAME]``, which becomes a :class:`supervisor.schedule.windows.WindowDefinition`."""
 SLOT = (Key("size", PLACES, REQUIRED, "places that runs share", example=2),)
 """The keys of ``[slots.NAME]``; the model only has the sizes."""

@@ -14,11 +14,11 @@ from supervisor.config.keys import Effect, Key
 from supervisor.config.model import Config, Service, Task
 
 SECTIONS = ("daemon", "http", "storage", "notify")
-WHOLE = ("notifiers", "routes", "hooks", "exports", "slots")
+WHOLE = ("notifiers", "routes", "hooks", "exports", "slots", "calendars", "windows")
 """Tables that are compared as a whole, because any change applies at once."""
 GONE = ("keep_runs", "keep_for_ms", "keep_refused")
 """The keys of ``[defaults]`` that apply to tasks and services which left the configuration."""
-_OF_CRON = frozenset({"timezone", "dst_gap", "dst_overlap"})
+_OF_CRON = frozenset({"timezone", "dst_gap", "dst_overlap", "shift", "business_day"})
 """Keys that affect the schedule of a task only if it has cron expressions."""
 
 
@@ -136,8 +136,9 @@ def effect_of(key: Key, table: str) -> Effect:
 
 def _changed(table: str, old: Any, new: Any) -> tuple[ChangedKey, ...]:
     timeless = table == Task.kind and not (old.crons or new.crons)
-    return tuple(
+    keys = tuple(
         ChangedKey(key.name, Effect.AT_ONCE if timeless and name in _OF_CRON else effect_of(key, table))
         for name, key in _compared(table).items()
         if getattr(old, name) != getattr(new, name)
     )
+    return (*keys, ChangedKey("steps", Effect.NEXT_RUN)) if table == Task.kind and old.steps != new.steps else keys

@@ -10,7 +10,10 @@ from typing import Any
 
 import tomli
 
+from store.runs.run_durations import LEARNED
+from supervisor.config.calendar_files import BusinessDay, CalendarDate
 from supervisor.config.database_url import DatabaseUrl
+from supervisor.config.flows import flow_keys
 from supervisor.config.key_tables import UNIT_NAME, keys_of
 from supervisor.config.keys import REQUIRED, Key
 from supervisor.config.value_types import (
@@ -19,22 +22,29 @@ from supervisor.config.value_types import (
     hook_values,
     identity_table,
     launchers,
+    listen,
     notify_targets,
     params,
+    patterns,
     probes,
     process,
     slots,
 )
 from supervisor.config.value_types.durations import DURATION, SIZE
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
-from supervisor.config.value_types.listen import Listen
 from supervisor.config.value_types.permissions import Permission
 from supervisor.config.value_types.timing import (
     ATTEMPTS,
+    RATE,
     RETRY_REASONS,
+    TIME_OF_DAY,
     UNLIMITED_ATTEMPTS,
     Attempts,
+    Deadline,
+    ExpectedDuration,
+    LocalTime,
     OnStart,
+    Rate,
     RetryCause,
     Timestamp,
 )
@@ -78,36 +88,52 @@ _TABLES = {
     "hooks": "Webhooks that start tasks",
     "exports": "Copies of log lines for other programs",
     "slots": "Places that runs share",
+    "calendars": "Days on which tasks do not run",
+    "windows": "Times in which tasks do not run and alarms wait",
     "routes": "The notifiers of each notification",
     "defaults": "Values for all tasks and services that do not set them",
     "tasks": "Commands that run to their end, on a schedule or on demand",
     "services": "Commands that are kept running",
+    "flows": "Tasks that consist of runs of other tasks",
 }
 _NESTED: Mapping[str, tuple[str, Any]] = {
+    "address": ("where clients connect", "unix:/run/app.sock"),
     "address_space": ("address space of each process", "2gb"),
     "choices": ("the accepted values", ["small", "large"]),
     "core": ("size of core dumps", "unlimited"),
     "cpu": ("processors that all processes of a run use together", 1.5),
+    "cpu_weight": ("share of the processors when they are busy", 50),
     "cpu_time": ("processor time of each process", "10m"),
+    "cron": ("when it runs", "0 2 * * sun"),
     "default": ("the value if none is given", "today"),
     "description": ("shown beside the parameter", "The day to load"),
     "every": ("time between two checks", "10s"),
     "exec": ("a command that exits with 0", "pg_isready"),
     "failures": ("failed checks in a row after which the instance is restarted", 3),
     "file_size": ("size of each file that a process writes", "1gb"),
+    "group": ("group of the socket", "www-data"),
+    "groups": ("groups of tasks and services", ["shop"]),
     "groups_header": ("header with the groups of the user", "Remote-Groups"),
     "http": ("a URL that answers with a status from 200 to 399", "http://127.0.0.1:8080/healthz"),
+    "io_weight": ("share of the disks when they are busy", 50),
     "kind": ("how the command gets the value", "env"),
     "kinds": ("kinds of notifications", ["run.failed"]),
+    "load_below": ("what the load of the last minute must be below", 2.0),
     "log": ("a line of output that matches", "listening on port [0-9]+"),
     "memlock": ("memory that each process locks", "64mb"),
     "memory": ("memory of all processes of a run together", "512mb"),
+    "memory_high": ("memory above which the kernel slows the processes down", "400mb"),
+    "mode": ("permissions of the socket", "0660"),
     "name": ("the name", "DAY"),
     "nice": ("niceness of the processes", 10),
     "nofile": ("open files of each process", 4096),
     "notify": ("READY=1 by sd_notify", True),
     "nproc": ("processes of the user", 200),
+    "on_restart": ("what follows a restart of the dependency", "restart"),
     "oom_score_adj": ("how early the kernel kills the processes when memory is short", 500),
+    "params": ("values of parameters of these runs", {"full": "true"}),
+    "path": ("a path that must exist", "/srv/ready"),
+    "pids": ("number of processes and threads of a run together", 200),
     "pattern": ("must match the whole value", "[0-9]{4}-[0-9]{2}-[0-9]{2}"),
     "required": ("whether each run needs a value", True),
     "roles": ("role of each group; * is for all others", {"admins": "admin", "*": "viewer"}),
@@ -116,11 +142,14 @@ _NESTED: Mapping[str, tuple[str, Any]] = {
     "secret_header": ("header with the secret of the proxy", "X-Proxy-Secret"),
     "severity": ("the least severity", "error"),
     "stack": ("size of each stack", "8mb"),
+    "tags": ("tags of tasks and services", ["nightly"]),
+    "swap": ("swap space of all processes of a run together", "0b"),
     "tasks": ("glob of names of tasks and services", "backup-*"),
     "tcp": ("a port that accepts connections", "127.0.0.1:5432"),
     "timeout": ("time limit of the check", "30s"),
     "type": ("type of the value", "string"),
     "until": ("what to wait for", "ready"),
+    "user": ("owner of the socket", "app"),
     "user_header": ("header with the name of the user", "Remote-User"),
 }
 """Meaning and example of each key of a table within a table."""
@@ -146,10 +175,15 @@ def document() -> Schema:
         "hooks": _named(keys_of("hook")),
         "exports": _named(keys_of("export")),
         "slots": _named(keys_of("slot")),
+        "calendars": _named(keys_of("calendar")),
+        "windows": _named(keys_of("window")),
         "routes": {"type": "array", "items": _table(keys_of("route"))},
         "defaults": _table(both, required=False),
         **{table: _named(keys) for table, keys in units.items()},
+        "flows": flows(),
     }
+    task = tables["tasks"]["additionalProperties"]
+    task["anyOf"] = [{"required": task.pop("required", [])}, {"required": ["external", "token_file"]}]
     return {
         "$schema": DIALECT,
         "$id": f"urn:ringward:configuration:{VERSION}",
@@ -192,6 +226,28 @@ def _named(keys: Mapping[str, Key]) -> Schema:
         "propertyNames": {"pattern": f"^{UNIT_NAME.pattern}$"},
         "additionalProperties": _table(keys),
     }
+
+
+def flows() -> Schema:
+    """Return the schema of ``[flows.NAME]`` with its steps and their defaults."""
+    flow = _table(keys_of(flow_keys.FLOW))
+    with_command = _table(keys_of(flow_keys.STEP))
+    with_task = _object({name: _key(key) for name, key in keys_of(flow_keys.NAMED_STEP).items()}, ["task"])
+    steps = {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": flow_keys.MAX_STEPS,
+        "propertyNames": {"pattern": f"^{flow_keys.STEP_NAME.pattern}$"},
+        "additionalProperties": {"anyOf": [with_command, with_task]},
+    }
+    defaults = _table(keys_of(flow_keys.STEP_DEFAULTS))
+    for name, doc, shown, schema in (
+        ("steps", "the steps by name", {"extract": {"run": "./extract"}}, steps),
+        ("defaults", "values for all steps that do not set them", {"user": "etl"}, defaults),
+    ):
+        flow["properties"][name] = {"title": name, "description": doc, "examples": [shown], **schema}
+    flow["required"] = ["steps"]
+    return {"type": "object", "propertyNames": {"pattern": f"^{UNIT_NAME.pattern}$"}, "additionalProperties": flow}
 
 
 def _key(key: Key) -> Schema:
@@ -299,7 +355,8 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             exports.SyslogAddress,
             FilePath,
             HostName,
-            Listen,
+            listen.Listen,
+            LocalTime,
             Timestamp,
             Network,
             Signal,
@@ -311,16 +368,24 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
             notify_targets.NotifierUrl,
             notify_targets.PingUrl,
             notify_targets.QuietRange,
-            params.ParamPattern,
-            probes.LinePattern,
+            patterns.RegularExpression,
             probes.ProbeAddress,
             probes.ProbeUrl,
             process.Umask,
+            listen.SocketAddress,
+            listen.SocketMode,
         ),
         _always({"type": "string"}),
     ),
+    params.CronValue: lambda _kind: {"anyOf": [schema_of(CronExpression()), _types(params.CRON_WITH_PARAMS, ["cron"])]},
+    params.ParamValues: _always({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
     Text: _text,
     Flag: _always(_or_reference({"type": "boolean"})),
+    Deadline: _always(
+        {"anyOf": [{"type": "string", "pattern": rf"^(?:{TIME_OF_DAY.pattern}|\+{DURATION.pattern})$"}, _REFERENCE]}
+    ),
+    Rate: _always({"anyOf": [{"type": "string", "pattern": f"^{RATE.pattern}$"}, _REFERENCE]}),
+    ExpectedDuration: _always({"anyOf": [{"const": LEARNED}, _DURATION]}),
     OnStart: _always(_or_reference({"enum": [True, False, "boot"]})),
     Integer: _integer,
     Attempts: lambda _kind: {"anyOf": [{"const": UNLIMITED_ATTEMPTS}, _integer(ATTEMPTS)]},
@@ -337,14 +402,23 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
         {"anyOf": [{"enum": ["null", "open"]}, {"type": "string", "pattern": "^file:."}, _REFERENCE]}
     ),
     ListOf: _list,
+    CalendarDate: _always({"type": "string", "format": "date"}),
+    BusinessDay: _always(_or_reference({"enum": [*range(-10, 0), *range(1, 11)]})),
     slots.SlotUses: lambda _kind: {
         "anyOf": [
             _list(slots.NAMES),
             {"type": "object", "additionalProperties": _integer(slots.PLACES)},
         ]
     },
+    listen.Sockets: lambda _kind: {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{listen.SOCKET_NAME}$"},
+        "additionalProperties": {"anyOf": [_STRING, _types(listen.SOCKET_KEYS, ["address"])]},
+    },
     Environment: _always(_STRINGS),
     Secrets: _always(_STRINGS),
+    probes.Load: _always({"type": "number", "exclusiveMinimum": 0}),
+    probes.Condition: lambda _kind: {"anyOf": [*_COMMAND["anyOf"], _types(probes.HOST_CHECKS)]},
     CommandLine: _always(_COMMAND),
     RetryCause: _always(_CAUSE),
     dependencies.DependencyEntry: lambda _kind: {"anyOf": [_STRING, _types(dependencies.KEYS, ["name"])]},
@@ -357,9 +431,20 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     ),
     identity_table.IdentityTable: lambda _kind: _types(identity_table.KEYS, list(identity_table.REQUIRED)),
     notify_targets.MatchTable: lambda _kind: _types(notify_targets.MATCHES),
+    notify_targets.UnitConditions: lambda _kind: _types(notify_targets.UNITS),
     params.ParamValue: _always({"type": ["string", "number", "boolean"]}),
-    params.ParamDeclaration: lambda _kind: _types(params.KEYS, _DECLARED),
-    params.Params: lambda _kind: _list(ListOf(params.ParamDeclaration(), params.MAX_PARAMS)),
+    params.ParamDeclaration: lambda kind: _types(kind.keys, [name for name in _DECLARED if name in kind.keys]),
+    params.Params: lambda kind: _list(ListOf(params.ParamDeclaration(kind.flow), params.MAX_PARAMS)),
+    flow_keys.EachLists: _always(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{flow_keys.STEP_NAME.pattern}$"},
+            "additionalProperties": {"anyOf": [{"type": "array", "maxItems": flow_keys.MAX_ITEMS}, _REFERENCE]},
+        }
+    ),
+    flow_keys.StepParams: _always(
+        {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+    ),
     probes.ProbeTable: _probe,
     probes.TrueOnly: _always({"const": True}),
     launchers.ArgumentList: lambda kind: {"type": "array", "items": {"type": "string"}, "minItems": int(kind.program)},

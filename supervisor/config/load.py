@@ -5,49 +5,59 @@ Each key is checked against :mod:`supervisor.config.key_tables`. If there are pr
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from supervisor.config.calendar_files import MAX_CALENDARS, calendar, named_calendars, unsuitable
 from supervisor.config.cross_checks import (
     Found,
+    check_conditions,
     check_dependencies,
+    check_gates,
     check_hook,
     check_permissions,
+    check_promises,
     check_public,
+    check_restart_order,
     check_slots,
+    check_sockets,
+    check_tokens,
     check_watching,
-    dropped_variables,
     without_match,
 )
 from supervisor.config.daemon_tables import Daemon, Export, Hook, Http, Notifier, Notify, Route, Storage
 from supervisor.config.diff import GONE
 from supervisor.config.files.positions import KeyPath
-from supervisor.config.files.reading import Source, included, read_source
+from supervisor.config.files.reading import Source, included, read_source, writer
+from supervisor.config.flows.flow_checks import check_flows, unintended
 from supervisor.config.host_zone import host_zone
-from supervisor.config.key_tables import MAX_UNITS, UNIT_NAME, defaults_of, keys_of
-from supervisor.config.keys import REQUIRED, Key
+from supervisor.config.key_tables import defaults_of, keys_of
+from supervisor.config.keys import REQUIRED
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.problems import ConfigError, InvalidValue, nearest, quoted
-from supervisor.config.table_reader import TableReader, Values
+from supervisor.config.table_reader import Values
+from supervisor.config.unit_reader import FLOWS, UNITS, UnitReader, UnitTable
 from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.exports import MAX_EXPORTS, check
 from supervisor.config.value_types.exposure import unsafe
 from supervisor.config.value_types.hook_values import MAX_HOOKS, checked_secret
 from supervisor.config.value_types.launchers import LOCAL, MAX_LAUNCHERS, launcher, unknown_launcher, unlaunchable
 from supervisor.config.value_types.notify_targets import KEYS_WITH_NAMES, unknown
-from supervisor.config.value_types.params import unsuitable
 from supervisor.config.value_types.slots import MAX_SLOTS
+from supervisor.config.window_times import MAX_WINDOWS, window
+from supervisor.ipc.notification_kinds import ENDED_WITH
+from supervisor.schedule.calendars import WEEKEND, Calendar
+from supervisor.schedule.windows import WindowDefinition
 
 _SECTIONS = ("daemon", "http", "storage", "notify")
-_UNITS = {"tasks": "task", "services": "service"}
 _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS = "notifiers", "routes", "launchers", "hooks"
-_EXPORTS, _SLOTS = "exports", "slots"
-_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS, _SLOTS, "defaults", *_UNITS)
-_TABLES_OF_UNITS = ("env", "secrets", "limits")
-"""Keys whose tables are merged with those in [defaults]."""
-_SCHEDULES = ("cron", "every", "at")
-"""Keys of which a task can have only one."""
+_EXPORTS, _SLOTS, _CALENDARS, _WINDOWS = "exports", "slots", "calendars", "windows"
+_TABLES = (*_SECTIONS, _NOTIFIERS, _ROUTES, _LAUNCHERS, _HOOKS, _EXPORTS, _SLOTS, _CALENDARS, _WINDOWS, "defaults")
+_UNIT_TABLES = (*UNITS, FLOWS)
 _MAX_NOTIFIERS = 100
+_TOKEN = re.compile("[A-Za-z0-9._~-]{16,200}")
+"""The form of tokens that stand in addresses."""
 _MAX_ROUTES = 1000
 
 
@@ -77,50 +87,75 @@ def load_sections(path: str, *sections: str, environ: Mapping[str, str] | None =
     return sections_read
 
 
-class _Loader(TableReader):
+class _Loader(UnitReader):
     def load(self, path: str) -> Config:
         main = read_source(path)
         self.files.append(main.name)
-        self._tables(main, _TABLES)
+        self._tables(main, (*_TABLES, *_UNIT_TABLES))
         daemon, http, storage, notify = (self.section(main, section, keys_of(section)) for section in _SECTIONS)
         for key_path, invalid in unsafe(http):
             self.wrong(main, ("http", *key_path), invalid.message, invalid.remedy)
         sources = [main, *self._included(main, daemon.get("include", ()))]
-        defaults = self._defaults(main)
+        defaults = self.defaults_of_units(main)
+        self.zone(main, ("daemon",), daemon)
+        self.zone(main, ("defaults",), defaults["task"])
         own_zone = "timezone" in daemon
         if not own_zone:
             daemon["timezone"] = self._host_zone(main)
         notifiers = self._notifiers(main)
         routes = self._routes(main, notifiers)
         launchers = self._launchers(main)
+        calendars = self._calendars(main)
+        windows = self._windows(main, daemon["timezone"])
         exports = self._exports(main)
         self._known_notifiers(main, ("defaults",), main.data.get("defaults"), notifiers)
         tasks: dict[str, Task] = {}
         services: dict[str, Service] = {}
         seen: dict[str, tuple[Source, KeyPath]] = {}
         for source in sources:
-            for table, kind in _UNITS.items():
-                for name, values in self._units(source, table, kind, defaults[kind], seen):
-                    self._known_notifiers(source, (table, name), source.data[table][name], notifiers)
-                    values["launcher"] = self._launcher(source, (table, name), values, launchers)
-                    if kind == "task":
-                        values.setdefault("timezone", daemon["timezone"])
-                        tasks[name] = Task(name=name, **_fields(values, kind))
-                    else:
-                        services[name] = Service(name=name, **_fields(values, kind))
+            for unit in self.units(source, defaults, seen):
+                name, values = unit.name, unit.values
+                self._known_notifiers(source, unit.path, unit.own, notifiers)
+                values["launcher"] = self._launcher(unit, launchers)
+                if unit.table == Service.kind:
+                    services[name] = Service(name=name, **_fields(values, Service.kind))
+                else:
+                    values.setdefault("timezone", daemon["timezone"])
+                    values["skip_on"] = self._skip_on(unit, calendars)
+                    values |= self._token(unit)
+                    tasks[name] = Task(name=name, **_fields(values, Task.kind, unit.table), **unit.of_flow)
         units: dict[str, Task | Service] = {**tasks, **services}
         self._cross_checked(check_dependencies(services, tasks, seen), seen)
+        self._cross_checked(check_flows(tasks, services, seen), seen)
         self._cross_checked(check_watching(tasks.values()), seen)
+        self._cross_checked(check_promises(tasks.values()), seen)
+        self._cross_checked(check_restart_order(services.values()), seen)
+        self._cross_checked(check_sockets(services.values(), Http(**_fields(http, "http"))), seen)
+        self._cross_checked(check_conditions(tasks.values()), seen)
+        self._cross_checked(check_gates(tasks, seen), seen)
+        self._cross_checked(check_tokens(tasks.values()), seen)
         self._cross_checked(check_permissions(units, seen), seen)
+        for variables, place, file in self.variable_files:
+            name = ":".join(map(str, place[1:4:2])) if "steps" in place[2:3] else str(place[1])
+            owner = units.get(name) if place[0] != "defaults" else None
+            user = defaults["task"].get("user") if owner is None else owner.user
+            if message := writer(file, user):
+                remedy = f"let only root or the unit's user write it: chown root {file}; chmod go-w {file}"
+                self.warnings.append(variables.problem(place, message, remedy))
         hooks = self._hooks(main, tasks, services)
-        for export in exports.values():
-            for key, index, message in without_match(export, units.values()):
-                self.warnings.append(main.problem((_EXPORTS, export.name, key, index), message, None))
+        choices: dict[KeyPath, Export | WindowDefinition] = {
+            (_EXPORTS, name): export for name, export in exports.items()
+        }
+        choices |= {(_WINDOWS, name, "match"): chosen for name, chosen in windows.items()}
+        self._unmatched(main, choices, units)
         for index, invalid in check_public(http.get("public", ()), seen):
             self.warnings.append(main.problem(("http", "public", index), invalid.message, invalid.remedy))
         slots = self._slots(main)
         self._cross_checked(check_slots(units.values(), slots), seen)
         self.finish()
+        for name, key_path, invalid in unintended(tasks):
+            source, place = seen[name]
+            self.warnings.append(source.problem((*place, *key_path), invalid.message, invalid.remedy))
         return Config(
             path=main.path,
             files=tuple(source.path for source in sources),
@@ -143,8 +178,18 @@ class _Loader(TableReader):
             hooks=hooks,
             exports=exports,
             slots={name: size for name, size in slots.items() if size is not None},
+            windows=windows,
+            calendars={name: calendar for name, calendar in calendars.items() if calendar is not None},
             warnings=tuple(self.warnings),
         )
+
+    def _unmatched(
+        self, main: Source, choices: Mapping[KeyPath, Export | WindowDefinition], units: Mapping[str, Task | Service]
+    ) -> None:
+        """Warn about parts of choices of units that match nothing."""
+        for path, choice in choices.items():
+            for key, index, message in without_match(choice, units.values()):
+                self.warnings.append(main.problem((*path, key, index), message, None))
 
     def _cross_checked(self, invalid_keys: Iterable[Found], seen: dict[str, tuple[Source, KeyPath]]) -> None:
         for name, key_path, invalid in invalid_keys:
@@ -158,27 +203,14 @@ class _Loader(TableReader):
             self.wrong(main, ("daemon", "timezone"), err.message, err.remedy)
             return "UTC"
 
-    def _named(self, source: Source, table: str, kind: str) -> Iterator[tuple[str, KeyPath, dict[str, object]]]:
-        """Yield name, path and content of each ``[TABLE.NAME]``."""
-        tables = source.data.get(table, {})
-        if not isinstance(tables, dict):
-            self.wrong(source, (table,), "must hold tables", f"write [{table}.NAME]")
-            return
-        for name, content in tables.items():
-            path = (table, name)
-            if isinstance(content, dict):
-                yield name, path, content
-            else:
-                self.wrong(source, path, f"must be a table, with the {kind}'s name", f"write [{table}.NAME]")
-
     def _notifiers(self, main: Source) -> dict[str, str | None]:
         """Return the URLs of all notifiers by name; None if a URL is invalid."""
         notifiers: dict[str, str | None] = {}
-        for name, path, content in self._named(main, _NOTIFIERS, "notifier"):
+        for name, path, content in self.named(main, _NOTIFIERS, "notifier"):
             if len(notifiers) == _MAX_NOTIFIERS:
                 self.wrong(main, path, f"more than {_MAX_NOTIFIERS} notifiers")
             else:
-                self._is_name(main, path, name)
+                self.is_name(main, path, name)
                 notifiers[name] = self.values(main, path, content, keys_of("notifier")).get("url")
                 if "url" not in content:
                     self.wrong(main, path, "has no URL", 'add url = "…"')
@@ -188,10 +220,10 @@ class _Loader(TableReader):
         """Return the valid exports by name."""
         exports: dict[str, Export] = {}
         paths: dict[str, str] = {}
-        for count, (name, path, content) in enumerate(self._named(main, _EXPORTS, "export")):
+        for count, (name, path, content) in enumerate(self.named(main, _EXPORTS, "export")):
             if count == MAX_EXPORTS:
                 self.wrong(main, path, f"more than {MAX_EXPORTS} exports")
-            self._is_name(main, path, name)
+            self.is_name(main, path, name)
             before = len(self.problems)
             values = self.values(main, path, content, keys_of("export"))
             if "type" not in content:
@@ -212,13 +244,13 @@ class _Loader(TableReader):
     def _launchers(self, main: Source) -> dict[str, Launcher | None]:
         """Return all launchers by name; None if one is invalid."""
         launchers: dict[str, Launcher | None] = {}
-        for name, path, content in self._named(main, _LAUNCHERS, "launcher"):
+        for name, path, content in self.named(main, _LAUNCHERS, "launcher"):
             if len(launchers) == MAX_LAUNCHERS:
                 self.wrong(main, path, f"more than {MAX_LAUNCHERS} launchers")
             elif name == LOCAL:
                 self.wrong(main, path, "the name is reserved for this host", "choose another name")
             else:
-                self._is_name(main, path, name)
+                self.is_name(main, path, name)
                 before = len(self.problems)
                 values = self.values(main, path, content, keys_of("launcher"))
                 launchers[name] = None
@@ -230,13 +262,11 @@ class _Loader(TableReader):
                             self.invalid(main, path, content, part)
         return launchers
 
-    def _launcher(
-        self, source: Source, path: KeyPath, values: Values, launchers: Mapping[str, Launcher | None]
-    ) -> Launcher | None:
-        """Return the launcher of a task or service; None if it has none, or an invalid one."""
+    def _launcher(self, unit: UnitTable, launchers: Mapping[str, Launcher | None]) -> Launcher | None:
+        """Return the launcher of a unit; None if it has none, or an invalid one."""
+        source, values = unit.source, unit.values
         name = values.get("launcher", LOCAL)
-        table, unit = path
-        key_path = (*path, "launcher") if "launcher" in source.data[str(table)][unit] else path
+        key_path = (*unit.path, "launcher") if "launcher" in unit.own else unit.path
         if name == LOCAL:
             return None
         if name not in launchers:
@@ -247,6 +277,69 @@ class _Loader(TableReader):
         for invalid in () if named_launcher is None else unlaunchable(named_launcher, values):
             self.wrong(source, key_path, invalid.message, invalid.remedy)
         return named_launcher
+
+    def _calendars(self, main: Source) -> dict[str, Calendar | None]:
+        """Return all calendars by name; None if one is invalid."""
+        calendars: dict[str, Calendar | None] = {}
+        for name, path, content in self.named(main, _CALENDARS, "calendar"):
+            if len(calendars) == MAX_CALENDARS:
+                self.wrong(main, path, f"more than {MAX_CALENDARS} calendars")
+                break
+            if name == WEEKEND.name:
+                self.wrong(main, path, "the name is that of the built-in calendar", "choose another name")
+                continue
+            self.is_name(main, path, name)
+            before = len(self.problems)
+            values = self.values(main, path, content, keys_of("calendar"))
+            calendars[name] = None
+            if "subdivision" in content and "country" not in content:
+                self.wrong(main, (*path, "subdivision"), "needs its country", 'add country = "…"')
+            if len(self.problems) > before:
+                continue
+            try:
+                text = None if values.get("file") is None else self.text(values["file"])
+                calendars[name] = calendar(name, values, text)
+            except InvalidValue as err:
+                about = quoted(values[str(err.path[0])]) if err.path else str(values["file"])
+                self.wrong(main, (*path, *(err.path or ("file",))), f"{about} {err.message}", err.remedy)
+        return calendars
+
+    def _skip_on(self, unit: UnitTable, calendars: Mapping[str, Calendar | None]) -> tuple[Calendar, ...]:
+        """Return the valid calendars of a task, and check its keys about them.
+
+        Keys in [defaults] are for the tasks that can have them.
+        """
+        source, path, own, values = unit.source, unit.path, unit.own, unit.values
+        try:
+            found = named_calendars(values.get("skip_on", ()), calendars)
+        except InvalidValue as err:
+            self.wrong(source, (*path, *err.path) if "skip_on" in own else path, err.message, err.remedy)
+            return ()
+        for invalid in unsuitable(values, found):
+            key = str(invalid.path[0])
+            if key in own or key == "skip_on":
+                key_path, about = ((*path, key), "") if key in own else (path, f"{key} ")
+                self.wrong(source, key_path, about + invalid.message, invalid.remedy)
+            else:
+                values[key] = None
+        return found
+
+    def _windows(self, main: Source, zone: str) -> dict[str, WindowDefinition]:
+        """Return the valid windows by name."""
+        windows: dict[str, WindowDefinition] = {}
+        for name, path, content in self.named(main, _WINDOWS, "window"):
+            if len(windows) == MAX_WINDOWS:
+                self.wrong(main, path, f"more than {MAX_WINDOWS} windows")
+                break
+            self.is_name(main, path, name)
+            before = len(self.problems)
+            values = self.values(main, path, content, keys_of("window"))
+            if len(self.problems) == before:
+                try:
+                    windows[name] = window(name, values, zone)
+                except InvalidValue as err:
+                    self.wrong(main, (*path, *err.path), err.message, err.remedy)
+        return windows
 
     def _routes(self, main: Source, notifiers: Mapping[str, object]) -> tuple[Route, ...]:
         tables = main.data.get(_ROUTES, [])
@@ -261,7 +354,15 @@ class _Loader(TableReader):
             values = self.values(main, path, table, keys_of("route"))
             if "notify" in values:
                 self._names(main, (*path, "notify"), values["notify"], notifiers)
-                routes.append(Route(**_fields(values, "route")))
+                route = Route(**_fields(values, "route"))
+                if (
+                    route.repeat_ms is not None
+                    and route.match.kinds
+                    and ENDED_WITH.keys().isdisjoint(route.match.kinds)
+                ):
+                    message = "has no effect: none of the kinds has a recovery"
+                    self.wrong(main, (*path, "repeat"), message, 'remove it, or add a kind such as "run.failed"')
+                routes.append(route)
             elif "notify" not in table:
                 self.wrong(main, path, "has no notifiers", 'add notify = ["NAME"]')
         return tuple(routes)
@@ -275,31 +376,44 @@ class _Loader(TableReader):
         hooks: dict[str, Hook] = {}
         keys = keys_of("hook")
         required = {name for name, key in keys.items() if key.default is REQUIRED}
-        for name, path, content in self._named(main, _HOOKS, "hook"):
-            self._is_name(main, path, name)
+        for name, path, content in self.named(main, _HOOKS, "hook"):
+            self.is_name(main, path, name)
             values = self.values(main, path, content, keys)
             for key in sorted(required - content.keys()):
                 self.wrong(main, path, f"has no {key}", f"add {key} = …")
             for key_path, invalid in check_hook(values, content, tasks, services):
                 self.wrong(main, (*path, *key_path), invalid.message, invalid.remedy)
-            file: str | None = values.get("secret_file")
-            if file is None:
-                continue
-            try:
-                values["secret_file"] = checked_secret(self.text(file))
-            except InvalidValue as err:
-                self.wrong(main, (*path, "secret_file"), f"{file}: {err.message}", err.remedy)
+            values["secret_file"] = self._secret(main, path, "secret_file", values.get("secret_file"))
             if required <= values.keys():
                 hooks[name] = Hook(name=name, **_fields(values, "hook"))
         return hooks
 
+    def _token(self, unit: UnitTable) -> Values:
+        """Return the token of a task that runs elsewhere, by its key; empty for other units."""
+        file = unit.values.get("token_file")
+        if file is None:
+            return {}
+        token = self._secret(unit.source, unit.path, "token_file", file)
+        if token is not None and not _TOKEN.fullmatch(token):
+            message = f"{file}: must have 16 to 200 letters, digits, and . _ ~ -"
+            self.wrong(unit.source, (*unit.path, "token_file"), message, "create one: openssl rand -hex 32")
+        return {"token_file": token}
+
+    def _secret(self, source: Source, path: KeyPath, key: str, file: str | None) -> str | None:
+        """Return the secret in the file that a key names; None if there is none, or it is reported as invalid."""
+        try:
+            return None if file is None else checked_secret(self.text(file))
+        except InvalidValue as err:
+            self.wrong(source, (*path, key), f"{file}: {err.message}", err.remedy)
+            return None
+
     def _slots(self, main: Source) -> dict[str, int | None]:
         """Return the sizes of all slots by name; None if a size is invalid."""
         slots: dict[str, int | None] = {}
-        for count, (name, path, content) in enumerate(self._named(main, _SLOTS, "slot")):
+        for count, (name, path, content) in enumerate(self.named(main, _SLOTS, "slot")):
             if count == MAX_SLOTS:
                 self.wrong(main, (_SLOTS,), f"more than {MAX_SLOTS} slots")
-            self._is_name(main, path, name)
+            self.is_name(main, path, name)
             slots[name] = self.values(main, path, content, keys_of("slot")).get("size")
             if "size" not in content:
                 self.wrong(main, path, "has no size", "add size = 1")
@@ -323,7 +437,7 @@ class _Loader(TableReader):
         for name in source.data:
             if name in allowed:
                 continue
-            if name in _TABLES:
+            if name in _TABLES:  # of the main file
                 self.wrong(source, (name,), "is not allowed in an included file", "move it to the main file")
             else:
                 entry_kind = "table" if isinstance(source.data[name], dict) else "key"
@@ -342,101 +456,8 @@ class _Loader(TableReader):
             except ConfigError as err:
                 self.problems += err.problems
                 continue
-            self._tables(source, tuple(_UNITS))
+            self._tables(source, _UNIT_TABLES)
             yield source
-
-    def _defaults(self, main: Source) -> dict[str, Values]:
-        """Return the values of [defaults] that apply to each kind of unit, by kind."""
-        table = main.data.get("defaults", {})
-        if not isinstance(table, dict):
-            self.wrong(main, ("defaults",), "must be a table", "write [defaults]")
-            table = {}
-        values = self.values(main, ("defaults",), table, keys_of("task", "service"))
-        self._schedule(main, ("defaults",), table)
-        given = {
-            kind: {name: value for name, value in values.items() if name in keys_of(kind)} for kind in _UNITS.values()
-        }
-        # A default time limit is meant for tasks; services run without end.
-        given["service"].pop("timeout", None)
-        return given
-
-    def _units(
-        self,
-        source: Source,
-        table: str,
-        kind: str,
-        defaults: Values,
-        seen: dict[str, tuple[Source, KeyPath]],
-    ) -> Iterable[tuple[str, Values]]:
-        """Yield the tasks or services in a file that have a command, with their values, defaults included."""
-        keys = keys_of(kind)
-        for name, path, unit in self._named(source, table, kind):
-            self._name(source, path, name, seen)
-            if len(seen) > MAX_UNITS:
-                self.wrong(source, path, f"more than {MAX_UNITS} tasks and services")
-                return
-            values = self.values(source, path, unit, keys)
-            tables = {key: defaults.get(key, {}) | values.get(key, {}) for key in _TABLES_OF_UNITS}
-            own_schedule = self._schedule(source, path, unit) if kind == "task" else False
-            replaced = _SCHEDULES if own_schedule else ()
-            given = {key: value for key, value in defaults.items() if key not in replaced}
-            values = given | values | tables
-            self._params(source, path, values, own="params" in unit)
-            for key_path, warning in dropped_variables(values, unit):
-                self.warnings.append(source.problem((*path, *key_path), warning.message, warning.remedy))
-            if "run" in values:
-                yield name, values
-            elif "run" not in unit:
-                self.wrong(source, path, "has no command", 'add run = "…"')
-
-    def _params(self, source: Source, path: KeyPath, values: Values, *, own: bool) -> None:
-        """Check the parameters of a unit against its other keys; `own`: they are not those in [defaults]."""
-        scheduled = any(values.get(key) for key in (*_SCHEDULES, "on_change", "run_on_start"))
-        unfit = unsuitable(
-            values.get("params", ()),
-            scheduled=scheduled,
-            api_trigger=values.get("api_trigger", True),
-            secrets=values.get("secrets", {}),
-        )
-        for index, invalid in unfit:
-            key_path = (*path, "params", index, *invalid.path) if own else path
-            name = values["params"][index].name
-            self.wrong(source, key_path, f"the parameter {quoted(name)} {invalid.message}", invalid.remedy)
-
-    def _schedule(self, source: Source, path: KeyPath, table: Mapping[str, object]) -> bool:
-        """Return whether a table sets a schedule; report more than one."""
-        schedules = [key for key in table if key in _SCHEDULES]
-        for key in schedules[1:]:
-            message = f"cannot be combined with {schedules[0]}: a task has one of cron, every and at"
-            self.wrong(source, (*path, key), message, "remove one; several times are a list of cron expressions")
-        return bool(schedules)
-
-    def _is_name(self, source: Source, path: KeyPath, name: str) -> None:
-        if not UNIT_NAME.fullmatch(name) or not name.strip("."):
-            remedy = "a name has 1 to 100 letters, digits, dots, underscores, colons and hyphens, not only dots"
-            self.wrong(source, path, "is not a valid name", remedy)
-
-    def _name(self, source: Source, path: KeyPath, name: str, seen: dict[str, tuple[Source, KeyPath]]) -> None:
-        self._is_name(source, path, name)
-        if name in seen:
-            first, first_path = seen[name]
-            first_line = f"{first.name}:{first.positions.line(first_path)}"
-            self.wrong(source, path, f"the name is already defined at {first_line}", "use another name")
-        else:
-            seen[name] = (source, path)
-
-    def unknown(self, source: Source, path: KeyPath, value: object, keys: Mapping[str, Key]) -> None:
-        table, *_, name = map(str, path)
-        kind = _UNITS.get(table)
-        for other in _UNITS.values():
-            if kind and other != kind and name in keys_of(other):
-                self.wrong(source, path, f"not a key of a {kind}", f"only a {other} has this key")
-                return
-        if kind and isinstance(value, dict) and nearest(name, keys) is None:
-            whole = quoted(f"{path[1]}.{name}")
-            self.wrong(source, path, "unknown key", f"if {whole} is the name of a {kind}, write [{table}.{whole}]")
-        else:
-            super().unknown(source, path, value, keys)
 
 
 def _place_of(key: str) -> str | None:
@@ -446,7 +467,7 @@ def _place_of(key: str) -> str | None:
     return next((f"write it below [{section}]" for section in _SECTIONS if key in keys_of(section)), None)
 
 
-def _fields(values: Values, table: str) -> dict[str, Any]:
-    """Return `values` as keyword arguments for the record of `table`."""
-    keys = keys_of(table)
+def _fields(values: Values, *tables: str) -> dict[str, Any]:
+    """Return `values` as keyword arguments for the record of `tables`."""
+    keys = keys_of(*tables)
     return {attribute: value for name, value in values.items() if (attribute := keys[name].attribute) is not None}

@@ -5,40 +5,58 @@ default, the text for documentation and JSON Schema, and the effect of a change.
 loader reads. :mod:`supervisor.config.key_tables` collects the keys.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from supervisor.config.calendar_files import CALENDAR_NAME, MAX_CALENDARS, BusinessDay
 from supervisor.config.daemon_tables import Daemon, Export, Hook, Http, Notifier, Notify, Route, Storage
 from supervisor.config.keys import REQUIRED, Effect, key
 from supervisor.config.problems import Problem
 from supervisor.config.value_records import (
     Backoff,
     Command,
+    CronEntry,
     Dependency,
+    FailureRate,
+    HeldSocket,
+    HostCheck,
     Launcher,
     LogOnFull,
     OnOverlap,
     Param,
     Probe,
     Restart,
+    RestartOrder,
     Stamp,
+    Step,
     StopSignal,
     StopTarget,
+    Template,
 )
 from supervisor.config.value_types import process
 from supervisor.config.value_types.dependencies import DependencyEntry
 from supervisor.config.value_types.launchers import LOCAL
+from supervisor.config.value_types.listen import Sockets
 from supervisor.config.value_types.notify_targets import PingUrl, notifiers
-from supervisor.config.value_types.params import Params
+from supervisor.config.value_types.params import CronValue, Params
+from supervisor.config.value_types.patterns import LINE_PATTERN
 from supervisor.config.value_types.permissions import Permission
-from supervisor.config.value_types.probes import LIVE, READY, LinePattern
+from supervisor.config.value_types.probes import LIVE, READY, Condition
 from supervisor.config.value_types.process import USER, Limits, Stdin, Umask
 from supervisor.config.value_types.slots import SlotUses
-from supervisor.config.value_types.timing import Attempts, OnStart, RetryCause, Timestamp
+from supervisor.config.value_types.timing import (
+    Attempts,
+    Deadline,
+    ExpectedDuration,
+    OnStart,
+    Rate,
+    RetryCause,
+    Timestamp,
+)
 from supervisor.config.value_types.values import (
     Choice,
     CommandLine,
-    CronExpression,
     Duration,
     Environment,
     FileGlob,
@@ -50,13 +68,21 @@ from supervisor.config.value_types.values import (
     Secrets,
     Size,
     Text,
+    TextOf,
     TimeZone,
     VariableName,
     choice,
 )
+from supervisor.schedule.calendars import Calendar, Shift
 from supervisor.schedule.clock_changes import DstGap, DstOverlap
+from supervisor.schedule.deadlines import FinishBy
+from supervisor.schedule.windows import WindowDefinition
 
 _KB, _TB = 1 << 10, 1 << 40
+_OUTPUT_KEY = TextOf(
+    "a name of at most 40 ASCII letters, digits, _ and -, other than exit_code",
+    re.compile("(?!exit_code$)[A-Za-z_][A-Za-z0-9_-]{0,39}"),
+)
 _BACKOFF = choice("constant", "linear", "exponential")
 
 NEXT_RUN, NEXT_START, SCHEDULE, RESTART = Effect.NEXT_RUN, Effect.NEXT_START, Effect.SCHEDULE, Effect.RESTART
@@ -148,18 +174,17 @@ class _ScheduleKeys:
 
     __slots__ = ()
 
-    crons: tuple[str, ...] = key(
-        ListOf(CronExpression(), 100, single=True),
+    cron: tuple[CronEntry, ...] = key(
+        ListOf(CronValue(), 100, single=True),
         [],
         "cron expressions: five fields, six with seconds first, or a macro",
         SCHEDULE,
-        name="cron",
     )
     every_ms: int | None = key(
         Duration(low_ms=1000), None, "fixed interval, independent of the wall clock", SCHEDULE, name="every"
     )
     at_ms: int | None = key(Timestamp(), None, "runs once, at this time", SCHEDULE, name="at")
-    """Milliseconds since the epoch. At most one of `crons`, `every_ms` and `at_ms` is set."""
+    """Milliseconds since the epoch. At most one of `cron`, `every_ms` and `at_ms` is set."""
     on_change: tuple[str, ...] = key(
         ListOf(FileGlob(), 20, single=True),
         [],
@@ -179,6 +204,27 @@ class _ScheduleKeys:
     )
     dst_overlap: DstOverlap = key(
         choice("first", "both", "second"), "first", "which occurrences run when a local time comes twice", SCHEDULE
+    )
+    skip_on: tuple[Calendar, ...] = key(
+        ListOf(CALENDAR_NAME, MAX_CALENDARS, single=True),
+        [],
+        "calendars on whose days no scheduled time runs; weekend is built in",
+        SCHEDULE,
+        example=["bank", "weekend"],
+    )
+    shift: Shift | None = key(
+        choice("next", "previous"),
+        None,
+        "where a time on a closed day moves: to the nearest open day after or before it",
+        SCHEDULE,
+        example="next",
+    )
+    business_day: int | None = key(
+        BusinessDay(),
+        None,
+        "runs only on this open day of the month: 1 to 10 from its start, -1 to -10 from its end",
+        SCHEDULE,
+        example=-1,
     )
     jitter_ms: int = key(
         Duration(),
@@ -200,6 +246,16 @@ class _ScheduleKeys:
     queue_priority: int = key(Integer(-100, 100), 0, "rank of a waiting run; each minute of waiting adds a point")
     coalesce: bool = key(Flag(), True, "at most one scheduled run waits")
     """Whether at most one scheduled run waits; others are skipped."""
+
+    @property
+    def crons(self) -> tuple[str, ...]:
+        """The cron expressions."""
+        return tuple(entry.expression for entry in self.cron)
+
+    @property
+    def cron_params(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """The values of parameters that each cron expression gives to its runs, as pairs of name and value."""
+        return tuple(entry.params for entry in self.cron)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +310,11 @@ class _SupervisionKeys:
     restart: Restart = key(
         choice("always", "on_failure", "never"), "always", "when the daemon restarts an instance that ended"
     )
+    restart_order: RestartOrder = key(
+        choice("old_first", "new_first"),
+        "old_first",
+        "new_first: a restart starts the next process, and stops the present one once the next one is ready",
+    )
     restart_delay_ms: int = key(Duration(), "1s", "delay before the first restart", name="restart_delay")
     restart_backoff: Backoff = key(_BACKOFF, "exponential", "growth of the delay")
     restart_max_delay_ms: int = key(Duration(), "60s", "maximum delay", name="restart_max_delay")
@@ -285,6 +346,13 @@ class _SupervisionKeys:
         ListOf(DependencyEntry(), 100),
         [],
         "services and tasks that must be up before it starts",
+    )
+    sockets: tuple[HeldSocket, ...] = key(
+        Sockets(),
+        {},
+        "listening sockets that the daemon holds for it, so that no connection is refused while it restarts",
+        RESTART,
+        example={"http": "tcp:127.0.0.1:8080"},
     )
     autostart: bool = key(Flag(), True, "false: it is stopped at the start of the daemon", NEXT_START)
     priority: int = key(Integer(0, 1000), 100, "services with a lower number start earlier and stop later")
@@ -323,7 +391,7 @@ class _EndKeys:
         ListOf(Integer(0, 255), 256, empty=False), [0], "exit codes that mean success", (NEXT_RUN, Effect.AT_ONCE)
     )
     """The exit codes that count as success."""
-    failure_output: str | None = key(LinePattern(), None, "a line of output that makes a run fail", PROCESS)
+    failure_output: str | None = key(LINE_PATTERN, None, "a line of output that makes a run fail", PROCESS)
     """A regular expression; a matching line of output turns a success into a failure."""
     tty: bool = key(Flag(), False, "run under a pseudo-terminal, with colours and progress bars", PROCESS)
     merge_stderr: bool = key(
@@ -377,10 +445,123 @@ class _EndKeys:
     )
     """How long a run must print nothing before a notification is sent; the run continues."""
 
+    @property
+    def stop_ladder(self) -> tuple[tuple[int, int], ...]:
+        """Return the signals before SIGKILL, each with the milliseconds until the next one."""
+        steps = self.stop_signal
+        return ((steps, self.grace_ms),) if isinstance(steps, int) else steps
+
+    @property
+    def stop_ms(self) -> int:
+        """Return the milliseconds from the first signal to SIGKILL."""
+        return sum(wait_ms for _number, wait_ms in self.stop_ladder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PromiseKeys:
+    """Keys of tasks: what people are promised about their runs."""
+
+    __slots__ = ()
+
+    min_duration_ms: int | None = key(
+        Duration(low_ms=1), None, "a success that took less time is too short", NEXT_RUN, name="min_duration"
+    )
+    """The least duration of a run that succeeds; a shorter success is a failure, as `too_short` says."""
+    too_short: Literal["fail", "warn"] = key(
+        choice("fail", "warn"),
+        "fail",
+        "effect of a success that is too short: the run fails, or run.short is sent",
+        NEXT_RUN,
+    )
+    expected_duration_ms: int | Literal["learned"] | None = key(
+        ExpectedDuration(),
+        None,
+        "how long a run usually takes; run.slow is sent when one takes much longer",
+        NEXT_RUN,
+        name="expected_duration",
+        example="learned",
+    )
+    """How long a run usually takes; ``learned``: what the last runs took. One that takes much longer is reported."""
+    finish_by: FinishBy | None = key(
+        Deadline(),
+        None,
+        "when the work of a scheduled time is to be done: at a local time, or a time after it; else task.late is sent",
+        example="06:00",
+    )
+    failure_rate: FailureRate | None = key(
+        Rate(), None, "task.failing is sent when so many of the last runs failed", example="3 in 10"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ConditionKeys:
+    """Keys of tasks: what must be true when a run is about to start."""
+
+    __slots__ = ()
+
+    only_if: Command | HostCheck | None = key(
+        Condition(),
+        None,
+        "condition of each run: it starts if the command exits with 0, and is skipped if it exits with 1",
+        NEXT_RUN,
+        example="mountpoint -q /srv/backup",
+    )
+    only_if_timeout_ms: int = key(
+        Duration(low_ms=1, high_ms=30_000), "30s", "time limit of the condition", NEXT_RUN, name="only_if_timeout"
+    )
+    only_if_retry_ms: int | None = key(
+        Duration(low_ms=1000),
+        None,
+        "time after which a condition that said no is asked again",
+        NEXT_RUN,
+        name="only_if_retry",
+        example="5m",
+    )
+    only_if_for_ms: int | None = key(
+        Duration(low_ms=1000), None, "how long a condition is asked again", NEXT_RUN, name="only_if_for", example="2h"
+    )
+    requires: tuple[str, ...] = key(
+        ListOf(Text(), 100),
+        [],
+        "tasks whose newest scheduled times must have succeeded before a scheduled run starts",
+        NEXT_RUN,
+        example=["extract"],
+    )
+    gate_wait_ms: int = key(
+        Duration(low_ms=1000), "1h", "how long a scheduled run waits for the tasks in requires", name="gate_wait"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PingKeys:
+    """Keys of tasks that run elsewhere."""
+
+    __slots__ = ()
+
+    grace_period_ms: int = key(
+        Duration(low_ms=1000),
+        "5m",
+        "with external = true: time after a scheduled time within which its job must report",
+        SCHEDULE,
+        name="grace",
+    )
+    ping_token: str | None = key(
+        FilePath(),
+        None,
+        "with external = true: file with the secret at the end of the address to which its job reports",
+        shown=False,
+        name="token_file",
+        example="/etc/ringward/offsite.token",
+    )
+    """The content of ``token_file``."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task(_EndKeys, _RetryKeys, _AdmissionKeys, _ScheduleKeys, _StartKeys):
-    """``[tasks.NAME]``: runs until it exits, on a schedule or on demand. The keys of the last base come first."""
+class Task(_PingKeys, _ConditionKeys, _PromiseKeys, _EndKeys, _RetryKeys, _AdmissionKeys, _ScheduleKeys, _StartKeys):
+    """``[tasks.NAME]``: runs until it exits, on a schedule or on demand. The keys of the last base come first.
+
+    ``[flows.NAME]`` is one too: a task with steps and without a command.
+    """
 
     kind: ClassVar[Literal["task"]] = "task"
     name: str
@@ -388,6 +569,31 @@ class Task(_EndKeys, _RetryKeys, _AdmissionKeys, _ScheduleKeys, _StartKeys):
         PingUrl(), None, "URL that the daemon requests at the start and the end of runs", shown=False
     )
     """URL that is requested when runs start and end."""
+    outputs: bool = key(
+        Flag(), False, "true: the run can write values to $RINGWARD_OUTPUT; steps of flows always can", NEXT_RUN
+    )
+    output_required: tuple[str, ...] = key(
+        ListOf(_OUTPUT_KEY, 100, single=True),
+        [],
+        "values that a run must write to $RINGWARD_OUTPUT; otherwise it fails",
+        NEXT_RUN,
+        example=["path"],
+    )
+    external: bool = key(Flag(), False, "true: it runs elsewhere, and its job reports its runs")
+    """Whether its runs have no process here: a job elsewhere reports them."""
+    steps: tuple[Step, ...] = ()
+    """The steps of a flow, in the order of the file; empty for other tasks."""
+    flow: str | None = None
+    """The flow that has this task as the command of a step; None for other tasks."""
+    step: str | None = None
+    """The name of that step."""
+    references: tuple[tuple[str | int, Template], ...] = ()
+    """The values that are known only when a run begins: items of `run` by index, variables of `env` by name."""
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether its runs can write values, also outside flows."""
+        return self.outputs or bool(self.output_required) or self.step is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -395,9 +601,12 @@ class Service(_EndKeys, _SupervisionKeys, _AdmissionKeys, _StartKeys):
     """``[services.NAME]``: instances that should always run."""
 
     kind: ClassVar[Literal["service"]] = "service"
+    flow: ClassVar[None] = None
     name: str
 
 
+ENDLESS = ("restart_attempts", "flap_restarts")
+"""The keys of services whose values can be infinity, which JSON cannot express."""
 UNIT_KEYS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (_StartKeys, ("task", "service")),
     (_ScheduleKeys, ("task",)),
@@ -405,6 +614,9 @@ UNIT_KEYS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (_RetryKeys, ("task",)),
     (_SupervisionKeys, ("service",)),
     (_EndKeys, ("task", "service")),
+    (_PromiseKeys, ("task",)),
+    (_ConditionKeys, ("task",)),
+    (_PingKeys, ("task",)),
     (Task, ("task",)),
 )
 """The records with the keys of tasks and services, in the order of the documentation, and the kinds that have them."""
@@ -442,5 +654,8 @@ class Config:
     exports: dict[str, Export] = field(default_factory=dict)
     slots: dict[str, int] = field(default_factory=dict)
     """Sizes of the slots by name."""
+    calendars: dict[str, Calendar] = field(default_factory=dict)
+    """The calendars by name, without ``weekend``."""
+    windows: dict[str, WindowDefinition] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     """Warnings about valid settings that are probably not intended."""

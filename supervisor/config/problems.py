@@ -16,6 +16,11 @@ from supervisor.config.files.positions import KeyPath
 from supervisor.config.synonyms import KEYS, meant
 from supervisor.ipc.log_line import printable
 
+NAME_RULE = (
+    "a name has 1 to 100 ASCII letters, digits, dots, underscores, colons and hyphens, not only dots; with dots or "
+    'colons it needs quotes: [tasks."db.backup"]'
+)
+"""The remedy for an invalid name."""
 _SHOWN_CHARS = 60
 _SHOWN_BITS = 64
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")

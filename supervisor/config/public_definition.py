@@ -5,19 +5,32 @@ import functools
 import hashlib
 import json
 import math
+import re
 
 from store.runs.definitions import Definition
-from supervisor.config.model import Service, Task
-from supervisor.config.value_records import Dependency, Param, Probe
+from supervisor.config.flows.flow_keys import OF_STEPS
+from supervisor.config.model import ENDLESS, Service, Task
+from supervisor.config.value_records import Dependency, HeldSocket, HostCheck, Param, Probe, Reference, Step, Template
 from supervisor.config.value_types.timing import UNLIMITED_ATTEMPTS
 from supervisor.host.signal_sets import signal_name
 
 _MASK = "***"
 _HASH_DIGITS = 32
+_KEY_OF = re.compile("_(?:ms|bytes)$")
+"""The end of a field's name that its key does not have."""
 
 
 def _dependency(dependency: Dependency) -> dict[str, str]:
-    return {"name": dependency.name} | ({"until": dependency.until} if dependency.until is not None else {})
+    shown = {"name": dependency.name, "until": dependency.until, "on_restart": dependency.on_restart}
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def _socket(held: HeldSocket) -> object:
+    if held.address.startswith("tcp:"):
+        return held.address
+    accounts = {"user": held.user, "group": held.group}
+    shown = {"address": held.address, "mode": f"{held.mode:04o}", **accounts}
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _probe(probe: Probe | None) -> dict[str, object] | None:
@@ -35,11 +48,39 @@ def _param(param: Param) -> dict[str, object]:
     return {name: value for name, value in shown.items() if value is not None}
 
 
+def _cron_params(task: Task) -> list[dict[str, str]]:
+    secret = {param.name for param in task.params if param.secret}
+    return [{name: _MASK if name in secret else value for name, value in params} for params in task.cron_params]
+
+
+def _step(step: Step) -> dict[str, object]:
+    """Return a step as the file has it, without its default values."""
+    shown = {name: getattr(step, name) for name in Step.__struct_fields__ if name not in ("unit", "params", "each")}
+    values = {name: template_text(value) for name, value in step.params.items()}
+    lists = {
+        name: template_text((value,)) if isinstance(value, Reference) else [template_text(item) for item in value]
+        for name, value in step.each.items()
+    }
+    shown |= {"task": step.unit, "params": values, "each": lists}
+    return {name: value for name, value in shown.items() if value or name in ("after", "when")}
+
+
+def template_text(template: Template) -> str:
+    """Return a value with its references as the file has them."""
+    return "".join(part if isinstance(part, str) else _reference(part) for part in template)
+
+
+def _reference(reference: Reference) -> str:
+    key = f".{reference.key}" if reference.key else ""
+    default = "" if reference.default is None else f":-{reference.default}"
+    return f"${{{reference.of}:{reference.name}{key}{default}}}"
+
+
 def definition_text(unit: Task | Service) -> str:
     """Return a definition as JSON, with the names of the configuration file.
 
     Masked values: variables in ``env`` that ``env_public`` does not list, ``secrets``, defaults of secret parameters,
-    and ``heartbeat``.
+    ``heartbeat``, and the token of a task that runs elsewhere.
     """
     return json.dumps(_public(unit), allow_nan=False)
 
@@ -82,13 +123,27 @@ def _public(unit: Task | Service) -> dict[str, object]:
     fields["log_max_size_bytes"] = fields.pop("log_max_bytes")
     if isinstance(unit, Service):
         fields["depends_on"] = [_dependency(dependency) for dependency in unit.depends_on]
+        fields["sockets"] = {held.name: _socket(held) for held in unit.sockets}
         fields["ready"], fields["live"] = _probe(unit.ready), _probe(unit.live)
-        for key in ("restart_attempts", "flap_restarts"):
-            if fields[key] == math.inf:  # which JSON cannot express
+        for key in ENDLESS:
+            if fields[key] == math.inf:
                 fields[key] = UNLIMITED_ATTEMPTS
     if isinstance(unit, Task):
-        fields["cron"] = fields.pop("crons")
+        fields["cron"] = list(unit.crons)
+        fields["cron_params"] = _cron_params(unit) if any(unit.cron_params) else None
+        if isinstance(unit.only_if, HostCheck):
+            fields["only_if"] = {
+                name: value for name, value in dataclasses.asdict(unit.only_if).items() if value is not None
+            }
+        fields["skip_on"] = [calendar.name for calendar in unit.skip_on]
+        fields["failure_rate"] = None if unit.failure_rate is None else unit.failure_rate.text
+        fields["finish_by"] = None if unit.finish_by is None else unit.finish_by.text
         fields["params"] = [_param(param) for param in unit.params]
-        if unit.heartbeat is not None:
-            fields["heartbeat"] = _MASK
+        fields["steps"] = [_step(step) for step in unit.steps] or None
+        del fields["references"]  # run and env have their texts
+        if unit.steps:  # its steps have processes, it has none
+            fields = {name: fields[name] for name in fields if _KEY_OF.sub("", name) not in OF_STEPS}
+        for secret in ("heartbeat", "ping_token"):
+            if fields[secret] is not None:
+                fields[secret] = _MASK
     return {name: value for name, value in fields.items() if value is not None}

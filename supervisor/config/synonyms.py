@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping
 
 KEYS: Mapping[str, tuple[str, ...]] = {
+    "address": ("listen",),
     "args": ("run",),
     "autorestart": ("restart",),
+    "bind": ("listen",),
     "chdir": ("working_dir",),
     "cmd": ("run", "exec"),
     "command": ("run", "exec"),
@@ -23,9 +25,9 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "execstart": ("run",),
     "exitcodes": ("exit_codes",),
     "failurethreshold": ("failures",),
-    "grace": ("graceful_stop",),
     "health": ("live",),
     "healthcheck": ("live",),
+    "host": ("listen",),
     "httpget": ("http",),
     "image": ("launcher",),
     "interval": ("every",),
@@ -78,36 +80,58 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "check": ("validate",),
     "cron": ("next",),
     "delete": ("rm",),
+    "describe": ("status",),
     "down": ("stop",),
-    "enum": ("choices",),
     "exec": ("run",),
     "history": ("runs",),
+    "info": ("status",),
+    "inspect": ("status",),
+    "jobs": ("ps",),
     "journal": ("logs",),
     "kill": ("stop",),
     "list": ("ps",),
     "log": ("logs",),
     "ls": ("ps",),
     "remove": ("rm",),
+    "reread": ("reload",),
+    "reset": ("ack",),
+    "reset_failed": ("ack",),
     "retry": ("rerun",),
     "schedule": ("next",),
     "serve": ("up",),
+    "services": ("ps",),
+    "show": ("status",),
+    "startup": ("service",),
     "tail": ("logs",),
+    "tasks": ("ps",),
     "test": ("validate",),
+    "top": ("ps",),
     "trigger": ("run",),
     "undelete": ("restore",),
+    "unpause": ("resume",),
     "why": ("ending",),
 }
 """Commands."""
 
+ADVICE: Mapping[str, str] = {
+    "disable": "To pause a task: ringward pause TASK. To keep a service stopped: ringward stop --disable SERVICE.",
+    "update": "To apply the edited configuration: ringward reload. To run the installed version: ringward upgrade.",
+}
+"""What to do in place of commands that have several meanings."""
+
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--count": ("--limit", "--lines"),
     "--data-dir": ("--data",),
+    "--failed": ("--status failed",),
     "--file": ("--config",),
     "--filter": ("--status", "--search"),
+    "--format": ("--json",),
     "--from": ("--since", "--after"),
     "--host": ("--url",),
+    "--last": ("--limit", "--lines"),
     "--name": ("--task",),
     "--number": ("--lines", "--limit"),
+    "--output": ("--json",),
     "--output-format": ("--json",),
     "--since": ("--after",),
     "--state": ("--status",),
@@ -115,6 +139,10 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--to": ("--until", "--before"),
     "--until": ("--before",),
     "--watch": ("--follow",),
+    "-a": ("--all",),
+    "-f": ("--follow",),
+    "-n": ("--limit", "--lines"),
+    "-o": ("--json",),
 }
 """Options of commands."""
 
@@ -122,9 +150,9 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 def meant(word: str, names: Collection[str], synonyms: Mapping[str, tuple[str, ...]]) -> str | None:
     """Return the known word that has the meaning of `word` in other programs; None if there is none.
 
-    A word such as ``limits.memory`` counts as known if its table is.
+    A word such as ``limits.memory`` counts as known if its table is, and ``--status failed`` if its option is.
     """
     for candidate in synonyms.get(word.lower().replace("-", "_") if word[:1] != "-" else word, ()):
-        if candidate in names or candidate.partition(".")[0] in names:
+        if candidate in names or candidate.partition(".")[0] in names or candidate.partition(" ")[0] in names:
             return candidate
     return None

@@ -1,16 +1,17 @@
 """Checks the values in tables of the configuration, each against its key, and collects all problems."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from supervisor.config.files.env_file import parse_variables
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.reading import Source, stamp
-from supervisor.config.files.substitute import read_small, substitute
+from supervisor.config.files.substitute import Substituted, read_small, referring, substitute
 from supervisor.config.keys import Key
 from supervisor.config.problems import ConfigError, InvalidValue, Problem, nearest, quoted
-from supervisor.config.value_records import Stamp
+from supervisor.config.value_records import Reference, Stamp, Template
 from supervisor.config.value_types.values import Environment, Secrets, ValueType
 
 _NEVER_SUBSTITUTED = frozenset({"run"})
@@ -36,6 +37,10 @@ class TableReader:
         """Names of the files in the order of reports."""
         self.read: dict[str, Stamp] = {}
         """Files that values name, with their state."""
+        self.variable_files: list[tuple[Source, KeyPath, str]] = []
+        """Files of variables, each with the source and the key that name it."""
+        self.templates: dict[KeyPath, Template] = {}
+        """Values with references that are resolved when a run begins, by key."""
 
     def finish(self) -> None:
         """Raise the collected problems, sorted by file and line, if there are any."""
@@ -53,8 +58,15 @@ class TableReader:
             return {}
         return self.values(source, (name,), table, keys)
 
-    def values(self, source: Source, path: KeyPath, table: dict[str, object], keys: Mapping[str, Key]) -> Values:
-        """Return the checked values in a table by key."""
+    def values(
+        self,
+        source: Source,
+        path: KeyPath,
+        table: dict[str, object],
+        keys: Mapping[str, Key],
+        referable: Collection[str] = (),
+    ) -> Values:
+        """Return the checked values in a table by key; those in `referable` may have references to steps."""
         values: Values = {}
         for name, raw in table.items():
             key = keys.get(name)
@@ -66,8 +78,19 @@ class TableReader:
                 self.warnings.append(source.problem((*path, name), message, key.deprecated.remedy))
             wrong: list[InvalidValue] = []
             value = raw
+            found: dict[KeyPath, Template] = {}
             if name not in _NEVER_SUBSTITUTED:
-                value = self._substituted(raw, source.directory, (), wrong)
+                replace = partial(
+                    substitute,
+                    environ=self.environ,
+                    directory=source.directory,
+                    on_read=self._was_read,
+                    referable=name in referable,
+                )
+                value = self._substituted(raw, replace, (), wrong, found)
+            elif name in referable and isinstance(raw, list):
+                value = self._substituted(raw, referring, (), wrong, found)
+            self.templates |= {(*path, name, *part): template for part, template in found.items()}
             replaced = {part.path for part in wrong}
             try:
                 values[name] = key.type.parse(value, source.directory)
@@ -82,6 +105,7 @@ class TableReader:
                 except InvalidValue as err:
                     self.wrong(source, (*path, name), f"{file}: {err.message}", err.remedy)
                 else:
+                    self.variable_files.append((source, (*path, name), file))
                     values[key_of_variables] = variables | values.get(key_of_variables, {})
         return values
 
@@ -125,18 +149,37 @@ class TableReader:
         """Report a key that is none of `keys`."""
         self.wrong(source, path, "unknown key", nearest(str(path[-1]), keys))
 
-    def _substituted(self, value: object, directory: str, path: KeyPath, wrong: list[InvalidValue]) -> object:
-        """Return `value` with the references in its strings replaced; add errors to `wrong`, and keep the strings."""
+    def _substituted(
+        self,
+        value: object,
+        replace: Callable[[str], str],
+        path: KeyPath,
+        wrong: list[InvalidValue],
+        found: dict[KeyPath, Template],
+    ) -> object:
+        """Return `value` with the references in its strings replaced; strings with errors stay.
+
+        Args:
+            value: a value in the file.
+            replace: returns a string with its references replaced.
+            path: the place of the value.
+            wrong: collects errors.
+            found: collects the templates of strings that refer to steps.
+        """
         if isinstance(value, str):
             try:
-                return substitute(value, self.environ, directory, self._was_read)
+                text = replace(value)
             except InvalidValue as err:
                 err.path = path
                 wrong.append(err)
-        elif isinstance(value, list) and len(path) < _MAX_DEPTH:
-            return [self._substituted(item, directory, (*path, n), wrong) for n, item in enumerate(value)]
-        elif isinstance(value, dict) and len(path) < _MAX_DEPTH:
-            return {name: self._substituted(item, directory, (*path, name), wrong) for name, item in value.items()}
+                return value
+            if isinstance(text, Substituted) and any(isinstance(part, Reference) for part in text.template):
+                found[path] = text.template
+            return text
+        if isinstance(value, list) and len(path) < _MAX_DEPTH:
+            return [self._substituted(item, replace, (*path, n), wrong, found) for n, item in enumerate(value)]
+        if isinstance(value, dict) and len(path) < _MAX_DEPTH:
+            return {name: self._substituted(item, replace, (*path, name), wrong, found) for name, item in value.items()}
         return value
 
     def _was_read(self, path: str, status: os.stat_result) -> None:

@@ -4,13 +4,14 @@ Records with a value that their repr must hide are dataclasses, because structs 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 OnOverlap = Literal["queue", "skip", "terminate"]
 Backoff = Literal["constant", "linear", "exponential"]
 Restart = Literal["always", "on_failure", "never"]
+RestartOrder = Literal["old_first", "new_first"]
 LogOnFull = Literal["drop_old", "drop_new", "kill"]
 Durability = Literal["crash", "power"]
 StopTarget = Literal["tree", "main"]
@@ -51,6 +52,15 @@ class DatabaseServer:
     """Names of the environment variables that were substituted in the URL."""
 
 
+class FailureRate(Struct, frozen=True):
+    """How many of the last runs may not fail."""
+
+    text: str
+    """As in the configuration: ``3 in 10``."""
+    failures: int
+    runs: int
+
+
 class QuietHours(Struct, frozen=True):
     """A range of minutes of the day; it spans midnight if `start` is after `end`."""
 
@@ -74,6 +84,7 @@ JsonPath = tuple[str | int, ...]
 
 
 Until = Literal["started", "ready", "succeeded"]
+OnRestart = Literal["restart", "stop"]
 
 
 class Dependency(Struct, frozen=True):
@@ -83,6 +94,29 @@ class Dependency(Struct, frozen=True):
     """Name of a service or a task."""
     until: Until | None = None
     """None means ``ready`` for a service with a readiness probe, ``started`` for another, ``succeeded`` for a task."""
+    on_restart: OnRestart | None = None
+    """``restart``: the dependent restarts after the dependency has restarted. ``stop``: it also waits while the
+    dependency is stopped or has failed for good. None: neither."""
+
+
+class HeldSocket(Struct, frozen=True, kw_only=True):
+    """``[services.NAME.sockets]``: a listening socket that the daemon holds for a service."""
+
+    name: str
+    address: str
+    """``tcp:HOST:PORT`` with a numeric host, or ``unix:PATH`` with an absolute path."""
+    mode: int = 0o666
+    """Permissions of a Unix socket."""
+    user: str | None = None
+    """Owner of a Unix socket; None: the daemon's user."""
+    group: str | None = None
+
+    @property
+    def endpoint(self) -> str | tuple[str, int]:
+        """The path of a Unix socket, or the host and the port."""
+        kind, _, rest = self.address.partition(":")
+        host, _, port = rest.rpartition(":")
+        return rest if kind == "unix" else (host.strip("[]"), int(port))
 
 
 ProbeKind = Literal["notify", "http", "tcp", "exec", "log"]
@@ -123,8 +157,70 @@ class Launcher(Struct, frozen=True, kw_only=True):
     """Exit statuses of the client itself, and their meanings."""
 
 
+When = Literal["success", "failure", "end"]
+
+
+class Reference(Struct, frozen=True):
+    """A part of a value that is known only when a run of a flow begins."""
+
+    of: Literal["step", "param", "each", "flow"]
+    name: str
+    """The name of a step, a parameter or a list of ``each``; of a flow, ``id`` or ``scheduled_at``."""
+    key: str = ""
+    """The output key of a step, or ``exit_code``; empty for others."""
+    default: str | None = None
+    """The text in place of a missing value; None: a missing value is an error."""
+
+
+Template = tuple[str | Reference, ...]
+"""Texts and references, which make a value together. A text is never searched for references again."""
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """``[flows.NAME.steps.NAME]``: when a flow makes runs of a task, and with which values."""
+
+    name: str
+    unit: str
+    """The task of its runs: ``FLOW:STEP`` if the step has a command, else the task or flow that it names."""
+    after: tuple[str, ...] = ()
+    """The steps that are decided first; empty: the step begins with the flow."""
+    when: When = "success"
+    """The decisions of these steps after which it begins."""
+    delay_ms: int = 0
+    """How long it waits once it may begin."""
+    optional: bool = False
+    """Whether a failure of its own runs counts as a success."""
+    needs_approval: bool | tuple[str, ...] = False
+    """Whether somebody must approve its run; a list: who may."""
+    params: dict[str, Template] = {}
+    """The values of parameters of the task that it names."""
+    each: dict[str, tuple[Template, ...] | Reference] = {}
+    """The lists that it has a run for each combination of; a reference: a list that an earlier step writes."""
+    each_max: int | None = None
+    """The number of these runs at the same time; None: all."""
+    fail_fast: bool = False
+    """Whether the first failure stops the other runs."""
+
+
 ParamKind = Literal["env", "arg", "option", "flag"]
 ParamType = Literal["string", "integer", "number", "boolean"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostCheck:
+    """A condition that needs no command; all that is set must be true."""
+
+    path: str | None = None
+    """A path that must exist."""
+    load_below: float | None = None
+    """What the load of the last minute must be below."""
+
+
+class CronEntry(NamedTuple):
+    """An expression of ``cron``, and the values of parameters that it gives to its runs."""
+
+    expression: str
+    params: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,8 +228,8 @@ class Param:
     """A parameter of a task: a value that its requester can set."""
 
     name: str
-    kind: ParamKind
-    """How the command receives the value."""
+    kind: ParamKind | None
+    """How the command receives the value; None for a parameter of a flow, which has no command."""
     type: ParamType = "string"
     default: str | None = field(default=None, repr=False)
     required: bool = False

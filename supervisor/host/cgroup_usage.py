@@ -3,8 +3,7 @@
 import contextlib
 import os
 
-from supervisor.host.cgroup_names import run_of
-from supervisor.host.cgroups import disk_bytes, mounts, parse_counters, path_of, read_text
+from supervisor.host.cgroups import disk_bytes, mounts, parse_counters, path_of, read_text, run_of
 from supervisor.host.run_usage import TotalUsage
 
 _CONTROL_FILES = ("cpu.stat", "memory.stat")

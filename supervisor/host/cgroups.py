@@ -3,33 +3,80 @@
 ::
 
     <daemon's cgroup>/ringward/      the daemon itself, only where controllers are available
-    <daemon's cgroup>/runs/NAME/     one run (:mod:`supervisor.host.cgroup_names`)
+    <daemon's cgroup>/runs/NAME/     one run
+
+A cgroup that is created for a run has the run id as its name. A cgroup that is created in advance
+(``spare-DAEMON ID-NUMBER``) cannot be renamed, so its extended attribute ``user.ringward.run`` names its run. Cgroups
+have such attributes (xattr(7)) since Linux 5.7, which can also create processes directly in a cgroup.
 
 Descendants inherit the cgroup of a process, so none of them escapes. ``rmdir`` succeeds when at most zombies are left,
 which shows that a run has ended. ``cgroup.kill`` kills all processes at once.
 
-The runs' cgroups can have controllers (memory, cpu, io) only if no process is in the cgroup above them. So the daemon
-moves into a leaf first, except at the root of the hierarchy, which has no such rule. All files here belong to the
-kernel, so no operation waits for a disk.
+The runs' cgroups can have controllers (memory, cpu, io, pids) only if no process is in the cgroup above them. So the
+daemon moves into a leaf first, except at the root of the hierarchy, which has no such rule. All files here belong to
+the kernel, so no operation waits for a disk.
 """
 
 import contextlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-_CONTROLLERS = ("memory", "cpu", "io")
+LIMITS: Mapping[str, tuple[str, str]] = {
+    "memory": ("memory", "memory.max"),
+    "memory_high": ("memory", "memory.high"),
+    "swap": ("memory", "memory.swap.max"),
+    "cpu": ("cpu", "cpu.max"),
+    "cpu_weight": ("cpu", "cpu.weight"),
+    "io_weight": ("io", "io.weight"),
+    "pids": ("pids", "pids.max"),
+}
+"""The limits that only a cgroup can apply: the controller that each needs, and its file."""
+_CONTROLLERS = ("memory", "cpu", "io", "pids")
 _LEAF = "ringward"
 _RUNS = "runs"
 _CONTROL = ".control"
+_SPARE = "spare-"
+_ATTRIBUTE = "user.ringward.run"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 """The escape sequence for a space and other characters in mountinfo (proc_pid_mountinfo(5))."""
 _PERIOD_US = 100_000
 _READ_BYTES = 65536
 
 
+def spare_name(daemon_id: str, number: int) -> str:
+    """Return the name of a cgroup that is created in advance."""
+    return f"{_SPARE}{daemon_id}-{number}"
+
+
+def is_spare(name: str, daemon_id: str = "") -> bool:
+    """Return whether :func:`spare_name` made a name, for this daemon if an id is given."""
+    return name.startswith(f"{_SPARE}{daemon_id}")
+
+
+def assign(directory: str, run: str) -> None:
+    """Assign a cgroup that was created in advance to a run.
+
+    Raises:
+        OSError: EOPNOTSUPP: the kernel is too old.
+    """
+    os.setxattr(directory, _ATTRIBUTE, run.encode())
+
+
+def run_of(directory: str) -> str:
+    """Return the run id that a cgroup names; empty for a spare cgroup without a run. The directory need not exist."""
+    name = os.path.basename(directory)
+    if not is_spare(name):
+        return name
+    try:
+        return os.getxattr(directory, _ATTRIBUTE).decode()
+    except OSError:  # ENODATA: not assigned yet; ENOENT: removed
+        return ""
+
+
 @dataclass(frozen=True)
-class Usage:
+class CgroupUsage:
     """The total usage of a cgroup's processes."""
 
     user_us: int
@@ -58,7 +105,7 @@ class Cgroup:
     def __init__(self, path: str, controllers: frozenset[str] = frozenset()) -> None:
         self.path = path
         self.limits: set[str] = set()
-        """The controllers that limit the run: memory, cpu or both."""
+        """The limits of the run that apply."""
         self.controllers = controllers
 
     @property
@@ -66,18 +113,30 @@ class Cgroup:
         """Return the path of the file to which a process id is written to move the process here."""
         return f"{self.path}/cgroup.procs"
 
-    def limit(self, memory_bytes: int | None, cpus: float | None) -> None:
-        """Limit the total usage of its processes; None: no limit.
+    def limit(self, limits: Mapping[str, float]) -> dict[str, str]:
+        """Limit the total usage of its processes, by the names in :data:`LIMITS`; other limits are ignored.
+
+        Returns:
+            Why limits do not apply, by name: a controller is missing, or the kernel was built without the file.
 
         Raises:
-            OSError: the kernel refused the limit, or the controller is missing.
+            OSError: the kernel refused a limit.
         """
-        if memory_bytes is not None:
-            _write_text(f"{self.path}/memory.max", str(memory_bytes))
-            self.limits.add("memory")
-        if cpus is not None:
-            _write_text(f"{self.path}/cpu.max", f"{max(_PERIOD_US // 100, round(cpus * _PERIOD_US))} {_PERIOD_US}")
-            self.limits.add("cpu")
+        reasons = {}
+        for name in limits.keys() & LIMITS.keys():
+            controller, file = LIMITS[name]
+            if controller not in self.controllers:
+                reasons[name] = missing_controller(name)
+                continue
+            try:
+                _write_text(f"{self.path}/{file}", _text_of(name, limits[name]))
+            except FileNotFoundError:
+                if not os.path.exists(self.path):
+                    raise
+                reasons[name] = f"this kernel has no {file}"
+            else:
+                self.limits.add(name)
+        return reasons
 
     def members(self) -> list[int]:
         """Return the ids of the processes in this cgroup and below, without zombies."""
@@ -112,7 +171,7 @@ class Cgroup:
                 return False
         return True
 
-    def usage(self) -> Usage | None:
+    def usage(self) -> CgroupUsage | None:
         """Return the usage so far; None if it cannot be read."""
         try:
             cpu = parse_counters(read_text(f"{self.path}/cpu.stat"))
@@ -122,7 +181,7 @@ class Cgroup:
             return None
         kills = events.get("oom_kill", 0)
         filled_up = bool(kills) and "memory" in self.limits and events.get("oom", 0) > 0
-        return Usage(cpu.get("user_usec", 0), cpu.get("system_usec", 0), kills, filled_up, *io)
+        return CgroupUsage(cpu.get("user_usec", 0), cpu.get("system_usec", 0), kills, filled_up, *io)
 
 
 class Cgroups:
@@ -131,7 +190,7 @@ class Cgroups:
     def __init__(self, directory: str, controllers: frozenset[str]) -> None:
         self.directory = directory
         self.controllers = controllers
-        """The controllers that are enabled for runs: memory, cpu and io at most."""
+        """The controllers that are enabled for runs: memory, cpu, io and pids at most."""
 
     @classmethod
     def find(cls, proc: str = "/proc", *, companion: int | None = None) -> "Cgroups | None":
@@ -179,6 +238,18 @@ class Cgroups:
         """Remove the directory if no run is left in it."""
         with contextlib.suppress(OSError):  # EBUSY: processes that are left running, or another daemon's cgroup
             os.rmdir(self.directory)
+
+
+def _text_of(name: str, value: float) -> str:
+    """Return the content of the file for a limit; -1: unlimited."""
+    if name == "cpu":
+        return f"{max(_PERIOD_US // 100, round(value * _PERIOD_US))} {_PERIOD_US}"
+    return "max" if value == -1 else str(int(value))
+
+
+def missing_controller(limit: str) -> str:
+    """Return why a limit does not apply on a host without its controller."""
+    return f"no cgroup with the {LIMITS[limit][0]} controller is available"
 
 
 def give_way(proc: str = "/proc") -> None:

@@ -17,7 +17,7 @@ _MAX_LINKS = 40
 """The number of symbolic links that the kernel follows (path_resolution(7))."""
 
 
-class Exposure(NamedTuple):
+class ExposedFile(NamedTuple):
     """A file or directory that another user can change."""
 
     path: str
@@ -29,7 +29,7 @@ class Exposure(NamedTuple):
         return f"{self.path} {self.reason}; run: {self.remedy}"
 
 
-def exposed(path: str, owners: Collection[int]) -> Exposure | None:
+def exposed(path: str, owners: Collection[int]) -> ExposedFile | None:
     """Return the first component of a path that users other than the owners can change; None if there is none.
 
     The components are the root directory, each directory of the path, and each symbolic link with the path of its
@@ -74,7 +74,7 @@ def exposed(path: str, owners: Collection[int]) -> Exposure | None:
     return exposed_path
 
 
-def exposure(path: str, status: os.stat_result, owners: Collection[int], *, sticky: bool = True) -> Exposure | None:
+def exposure(path: str, status: os.stat_result, owners: Collection[int], *, sticky: bool = True) -> ExposedFile | None:
     """Return why others can change this one file, apart from its parent directories; None if they cannot.
 
     Args:
@@ -86,13 +86,13 @@ def exposure(path: str, status: os.stat_result, owners: Collection[int], *, stic
     mode = stat.S_IMODE(status.st_mode)
     link = stat.S_ISLNK(status.st_mode)
     if status.st_uid not in owners:
-        return Exposure(path, f"belongs to user {status.st_uid}", f"chown {'-h ' if link else ''}root {path}")
+        return ExposedFile(path, f"belongs to user {status.st_uid}", f"chown {'-h ' if link else ''}root {path}")
     if link or (sticky and stat.S_ISDIR(status.st_mode) and mode & stat.S_ISVTX):
         return None  # the mode of a symbolic link has no meaning (symlink(7))
     if mode & stat.S_IWOTH:
-        return Exposure(path, f"is writable by everyone (mode {mode:04o})", f"chmod go-w {path}")
+        return ExposedFile(path, f"is writable by everyone (mode {mode:04o})", f"chmod go-w {path}")
     if mode & stat.S_IWGRP:  # with an access control list, these bits are its mask, so they cover its users (acl(5))
-        return Exposure(path, f"is writable by group {status.st_gid} (mode {mode:04o})", f"chmod g-w {path}")
+        return ExposedFile(path, f"is writable by group {status.st_gid} (mode {mode:04o})", f"chmod g-w {path}")
     return None
 
 
@@ -101,8 +101,8 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> None:
-    """Write a private file atomically: readers see the old content or the new one.
+def replace_file(path: str, content: str | bytes, *, durable: bool = False, mode: int = 0o600) -> None:
+    """Write a file atomically: readers see the old content or the new one.
 
     If it is `durable`, so does the host after a crash.
 
@@ -110,6 +110,7 @@ def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> N
         path: The path of the file. The new content is first written to ``path.new``.
         content: The content. Text is encoded as UTF-8; file names can contain bytes that are not (surrogateescape).
         durable: Whether to call fsync(2) for the file and its directory.
+        mode: The mode of the file, regardless of the umask.
 
     Raises:
         OSError: the file cannot be written.
@@ -118,8 +119,8 @@ def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> N
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        while data:
-            data = data[os.write(fd, data) :]
+        os.fchmod(fd, mode)
+        write_all(fd, data)
         if durable:
             os.fsync(fd)
     finally:
@@ -131,6 +132,36 @@ def replace_file(path: str, content: str | bytes, *, durable: bool = False) -> N
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data` to a regular file.
+
+    Raises:
+        OSError: the disk is full or failing. A part may be written.
+    """
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def make_parents(path: str) -> None:
+    """Create the missing parents of `path`, writable only for their owner.
+
+    A user who can write to a parent could rename its entries, and so replace the directory. :func:`os.makedirs` is not
+    used: it leaves the modes of parents to the umask.
+
+    Raises:
+        OSError: a parent cannot be created.
+    """
+    parent = os.path.dirname(path)
+    if parent in ("", path) or os.path.isdir(parent):
+        return
+    make_parents(parent)
+    try:
+        os.mkdir(parent, 0o755)
+    except FileExistsError:  # another process has just created it, or it is not a directory
+        if not os.path.isdir(parent):
+            raise
 
 
 def read_json(path: str) -> Any:

@@ -10,6 +10,7 @@ ATTRIB = 0x4
 CLOSE_WRITE = 0x8
 MOVED_FROM = 0x40
 MOVED_TO = 0x80
+CREATE = 0x100
 DELETE = 0x200
 DELETE_SELF = 0x400
 MOVE_SELF = 0x800
@@ -22,7 +23,7 @@ _EVENT = struct.Struct("iIII")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Event(NamedTuple):
+class InotifyEvent(NamedTuple):
     """One event: the watch descriptor of the directory (-1: an overflow), the event mask and the name of the file."""
 
     watch: int
@@ -52,7 +53,7 @@ class Inotify:
         """Stop watching a directory. It is not an error if the directory was removed."""
         _libc.inotify_rm_watch(self.fd, watch)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[InotifyEvent]:
         """Yield the waiting events without blocking."""
         while True:
             try:
@@ -65,7 +66,7 @@ class Inotify:
                 at += _EVENT.size
                 name = data[at : at + length].rstrip(b"\0")
                 at += length
-                yield Event(watch, mask, os.fsdecode(name))
+                yield InotifyEvent(watch, mask, os.fsdecode(name))
 
 
 def _checked(result: int) -> int:

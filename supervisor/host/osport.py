@@ -135,7 +135,9 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
 
 
 def peer(sock: socket.socket) -> tuple[int, int]:
-    """Return the pid and the user id of the process that connected a Unix socket (SO_PEERCRED, unix(7)).
+    """Return the pid and the user id of the process that connected to a Unix socket, or that listens on it.
+
+    This is SO_PEERCRED of unix(7). The pid is 0 if the process is not in our pid namespace.
 
     Raises:
         OSError: the socket is not a connected Unix socket.

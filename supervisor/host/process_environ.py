@@ -6,24 +6,18 @@ disk may hold the lock forever. So each read has its own thread, and the caller 
 Standard library only: the root process loads this.
 """
 
-import _thread
 import contextlib
 import os
-import signal
-import threading
-import weakref
+
+from supervisor.host.detached_thread import DetachedThread
 
 _MAX_BYTES = 1 << 20
 _MAX_WAITING = 32
 """Limit of reads that hang at the same time. At the limit, no more processes are read."""
 
 
-class _ThreadLifetime:
-    """Referenced only by a running thread, so it is gone when the thread has ended in any way."""
-
-
 class _EnvironmentRead:
-    """One attempt to read an environment, in a thread.
+    """One attempt to read an environment, in a thread; the next one tries again if memory is short.
 
     Raises:
         RuntimeError: the thread cannot be started.
@@ -31,25 +25,12 @@ class _EnvironmentRead:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self.done = threading.Event()
         self.content = b""
-        life = _ThreadLifetime()
-        self._life = weakref.ref(life)
-        # threading.Thread.start waits until the thread runs, which is forever if the thread fails for lack of memory.
-        _thread.start_new_thread(self._run, (life,))
+        self.thread = DetachedThread(self._read)
 
-    @property
-    def in_progress(self) -> bool:
-        """Whether the thread is still reading; False if it is done or has run out of memory."""
-        return not self.done.is_set() and self._life() is not None
-
-    def _run(self, _life: _ThreadLifetime) -> None:
-        # A hung read must not get signals: the kernel could deliver the process's signals to its thread.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        with contextlib.suppress(MemoryError):  # the next read tries again
-            # If the first thread has ended before the others, it no longer refers to the process's memory.
-            self.content = _read_environ(self._directory) or self._read_by_thread()
-            self.done.set()
+    def _read(self) -> None:
+        # If the first thread has ended before the others, it no longer refers to the process's memory.
+        self.content = _read_environ(self._directory) or self._read_by_thread()
 
     def _read_by_thread(self) -> bytes:
         tasks = os.path.join(self._directory, "task")
@@ -94,19 +75,19 @@ class Environments:
         """
         pending_read = self._waiting.get((pid, start))
         if pending_read is None:
-            self._waiting = {key: read for key, read in self._waiting.items() if read.in_progress}
+            self._waiting = {key: read for key, read in self._waiting.items() if read.thread.running}
             if len(self._waiting) >= _MAX_WAITING:
                 return None
             try:
                 pending_read = _EnvironmentRead(os.path.join(self._proc, str(pid)))
             except RuntimeError:  # the limit of threads is reached
                 return None
-            pending_read.done.wait(self._patience_s)
-        if pending_read.in_progress:
+            pending_read.thread.wait(self._patience_s)
+        if pending_read.thread.running:
             self._waiting[pid, start] = pending_read
             return None
         self._waiting.pop((pid, start), None)
-        return _variables(pending_read.content) if pending_read.done.is_set() else None
+        return _variables(pending_read.content) if pending_read.thread.returned else None
 
 
 def _variables(content: bytes) -> dict[str, str]:

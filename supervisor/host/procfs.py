@@ -15,6 +15,8 @@ COUNTS_IO = os.path.exists("/proc/self/io")
 """Whether the kernel counts the bytes of each process on disks (CONFIG_TASK_IO_ACCOUNTING)."""
 _FORKED_NO_EXEC = 0x40
 """PF_FORKNOEXEC of include/linux/sched.h: fork(2) sets it, and a successful execve(2) clears it."""
+_LISTENING = "0A"
+"""TCP_LISTEN in /proc/net/tcp (proc_pid_net(5))."""
 _READ_BYTES = 4096
 _LIST_BYTES = 65536
 
@@ -70,6 +72,12 @@ def stat_fields(pid: int, proc: str = "/proc") -> list[bytes]:
     return read_process_file(pid, "stat", proc).rpartition(b")")[2].split()
 
 
+def start_of(pid: int) -> int | None:
+    """Return the start time of a process or zombie in clock ticks since the host booted; None if there is none."""
+    fields = stat_fields(pid)
+    return int(fields[19]) if len(fields) > 19 else None
+
+
 def has_executed_nothing(pid: int) -> bool:
     """Return whether a process or zombie was forked but never executed a program; False if this is unknown."""
     fields = stat_fields(pid)
@@ -111,6 +119,22 @@ def children_of_thread(pid: int, thread: int | str) -> list[int]:
         finally:
             os.close(fd)
     return [int(word) for word in text.split()]
+
+
+def listener_of(port: int) -> Process | None:
+    """Return a process that listens on a TCP port; None if this user may not see it."""
+    sockets = set()
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError), open(f"/proc/net/{name}", encoding="ascii") as file:  # ENOENT: no IPv6
+            for _number, address, _peer, state, *_more, inode in (line.split()[:10] for line in file):
+                if state == _LISTENING and int(address.rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{inode}]")
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # ENOENT: it has ended; EACCES: another user's
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{descriptor}") in sockets:
+                    return find_process(int(pid))
+    return None
 
 
 def parent_of(pid: int) -> int:

@@ -14,7 +14,7 @@ class NoSuchAccount(Exception):
 
 
 @dataclass(frozen=True)
-class Account:
+class UnixAccount:
     """The user and groups of a process."""
 
     uid: int
@@ -30,7 +30,7 @@ class Account:
         return (self.uid, self.gid) == (os.geteuid(), os.getegid())
 
 
-def resolve(text: str) -> Account:
+def resolve(text: str) -> UnixAccount:
     """Return the account for ``name`` or ``name:group``. This queries the name service.
 
     Raises:
@@ -39,15 +39,28 @@ def resolve(text: str) -> Account:
     name, _, group = text.partition(":")
     entry = _user(name)
     if entry is not None:
-        gid = _group(group) if group else entry.pw_gid
-        account = Account(entry.pw_uid, gid, tuple(os.getgrouplist(entry.pw_name, gid)), _variables(entry))
+        gid = group_id(group) if group else entry.pw_gid
+        account = UnixAccount(entry.pw_uid, gid, tuple(os.getgrouplist(entry.pw_name, gid)), _variables(entry))
     elif _is_number(name) and group:
-        account = Account(int(name), _group(group), (_group(group),), {})
+        account = UnixAccount(int(name), group_id(group), (group_id(group),), {})
     else:
         raise NoSuchAccount(f"no such user: {name}" + (" (a number needs a group)" if _is_number(name) else ""))
     if os.geteuid() != 0 and not account.is_own:
         raise NoSuchAccount(f"only root can run commands as {text}, and the daemon runs as user {os.geteuid()}")
     return account
+
+
+def system_user(name: str, home: str) -> tuple[tuple[str, ...], ...]:
+    """Return the commands that create a system user and its group with the tools of this host."""
+    import shutil
+
+    if shutil.which("useradd") or not shutil.which("adduser"):
+        return (("useradd", "--system", "--user-group", "--home-dir", home, "--shell", "/usr/sbin/nologin", name),)
+    # busybox
+    return (
+        ("addgroup", "-S", name),
+        ("adduser", "-S", "-D", "-H", "-h", home, "-s", "/sbin/nologin", "-G", name, name),
+    )
 
 
 def own_variables() -> dict[str, str]:
@@ -74,7 +87,24 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and int(name) < 2**32 - 1
 
 
-def _group(name: str) -> int:
+def user_id(name: str) -> int:
+    """Return the id of a user, by name or number. This queries the name service.
+
+    Raises:
+        NoSuchAccount: the user does not exist.
+    """
+    entry = _user(name)
+    if entry is None and not _is_number(name):
+        raise NoSuchAccount(f"no such user: {name}")
+    return int(name) if entry is None else entry.pw_uid
+
+
+def group_id(name: str) -> int:
+    """Return the id of a group, by name or number. This queries the name service.
+
+    Raises:
+        NoSuchAccount: the group does not exist.
+    """
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:

@@ -29,6 +29,21 @@ _KEPT = 32
 """How many idle connections are kept at most."""
 
 
+class CommandEntry:
+    """An entry of the audit log that travels with a request.
+
+    Attributes:
+        key: Unique key.
+        values: The values of :class:`store.audit.AuditEntry`.
+        stored: Whether the scheduler has stored it with the effect of the request.
+    """
+
+    def __init__(self, key: str, values: list[object]) -> None:
+        self.key = key
+        self.values = values
+        self.stored = False
+
+
 class RequestRefused(Exception):
     """The scheduler refused the request; `status` is the corresponding HTTP status."""
 
@@ -62,7 +77,7 @@ class TemporarilyUnavailable(Unavailable):
     """The scheduler answered that it cannot carry out the request now."""
 
 
-class _Connection:
+class _Client:
     """A connection to the scheduler, for one request at a time."""
 
     def __init__(self, path: str, token: str, timeout_s: float) -> None:
@@ -112,10 +127,10 @@ class ControlClient:
     def __init__(self, path: str, token: str) -> None:
         self._path = path
         self._token = token
-        self._idle: deque[_Connection] = deque()
+        self._idle: deque[_Client] = deque()
 
-    def call(self, op: str, **arguments: Any) -> dict[str, Any]:
-        """Carry out `op` and return its result.
+    def call(self, op: str, entry: CommandEntry | None = None, /, **arguments: Any) -> dict[str, Any]:
+        """Carry out `op` and return its result; the scheduler stores `entry` with the effect, if there is one.
 
         If the connection breaks, the client repeats the request with the same id for up to 2 s, so that a restarted
         scheduler can answer it.
@@ -124,20 +139,24 @@ class ControlClient:
             RequestRefused: the arguments are invalid, name something unknown, or do not fit the current state.
             Unavailable: no answer came in time; `NotSent`: no scheduler received the request.
         """
-        return self._call(op, arguments, _DEADLINE_S)
+        return self._call(op, arguments, entry, _DEADLINE_S)
 
-    def call_patiently(self, op: str, **arguments: Any) -> dict[str, Any]:
+    def call_patiently(self, op: str, entry: CommandEntry | None = None, /, **arguments: Any) -> dict[str, Any]:
         """Carry out an operation that may take minutes and can be repeated safely.
 
         Raises:
             RequestRefused: as for :meth:`call`.
             Unavailable: no answer came; the operation may be partly done.
         """
-        return self._call(op, arguments, _PATIENCE_S)
+        return self._call(op, arguments, entry, _PATIENCE_S)
 
-    def _call(self, op: str, arguments: dict[str, object], deadline_s: float) -> dict[str, object]:
+    def _call(
+        self, op: str, arguments: dict[str, object], entry: CommandEntry | None, deadline_s: float
+    ) -> dict[str, object]:
         start = time.monotonic()
         request = {"id": os.urandom(16).hex(), "deadline": start + deadline_s, "op": op, "args": arguments}
+        if entry is not None:
+            request["audit"] = entry.key, entry.values
         sent = False
         while True:
             started_s = time.monotonic()
@@ -152,6 +171,8 @@ class ControlClient:
                 answer = None
                 sent = True
             if answer is not None:
+                if entry is not None:
+                    entry.stored = bool(answer.get("recorded"))
                 return _result(answer)
             broken = time.monotonic()
             if broken - started_s > _PAUSE_S:
@@ -186,19 +207,19 @@ class ControlClient:
                 return answer
             self.close()  # the scheduler at the other end has ended, so all idle connections are dead
         try:
-            return self._ask(_Connection(self._path, self._token, timeout_s), request, timeout_s)
+            return self._ask(_Client(self._path, self._token, timeout_s), request, timeout_s)
         except _Unsent as err:
             if sent:
                 raise ConnectionResetError from err
             raise
 
-    def _idle_connection(self) -> _Connection | None:
+    def _idle_connection(self) -> _Client | None:
         try:
             return self._idle.pop()
         except IndexError:
             return None
 
-    def _ask(self, connection: _Connection, request: dict[str, object], timeout_s: float) -> dict[str, object] | None:
+    def _ask(self, connection: _Client, request: dict[str, object], timeout_s: float) -> dict[str, object] | None:
         answer = None
         try:
             answer = connection.ask(request, timeout_s)

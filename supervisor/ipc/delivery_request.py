@@ -5,8 +5,8 @@ Scheduler -> notifier
     ``ping``     a :class:`PingRequest`
 
 Notifier -> scheduler
-    ``result``   {key, ok, error, retry_after_ms}: the result of a request. `error` is a message without secrets, or
-                 null on success. `retry_after_ms` is the pause that the receiver requests, or null
+    ``result``   {key, ok, error, retry_after_ms, items, refused}: the result of a request. `error` is a message
+                 without secrets, or null on success. `retry_after_ms` is the pause that the receiver requests, or null
 
 The notifier does not read the database and keeps no state. It carries out a limited number of requests at a time.
 """
@@ -30,6 +30,10 @@ class DeliveryRequest:
     ring: str | None = None
     file: str | None = None
     """Paths of the run's ring and log file; the last lines of the log go between body and footer."""
+    output: list[str] = field(default_factory=list)
+    """Lines that take the place of a log's."""
+    items: list[str] = field(default_factory=list)
+    """The lines of a list, between body and footer; the message has as many as the service accepts, at least one."""
 
     def to_message(self) -> dict[str, object]:
         """Return the message for the socket."""
@@ -55,6 +59,10 @@ class DeliveryResult:
     error: str | None = None
     """An error message; None on success."""
     retry_after_ms: int | None = None
+    items: int = 0
+    """Number of the request's items that were delivered."""
+    refused: bool = False
+    """Whether the receiver refuses this message because of its contents, so that others need not wait."""
 
     def to_message(self, key: str) -> dict[str, object]:
         """Return the message for the socket."""
@@ -64,4 +72,6 @@ class DeliveryResult:
             "ok": self.error is None,
             "error": self.error,
             "retry_after_ms": self.retry_after_ms,
+            "items": self.items,
+            "refused": self.refused,
         }

@@ -21,6 +21,7 @@ if there was something to read.
 Standard library only: the root process loads this.
 """
 
+import contextlib
 import hmac
 import os
 import socket
@@ -67,7 +68,7 @@ class _Recent:
             self._since_s = now_s
 
 
-class _Reader:
+class _BellReader:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.trusted = False
@@ -95,7 +96,7 @@ class DoorbellServer:
         """
         self._token = token.encode()
         self._lock = threading.Lock()
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, _BellReader] = {}
         self._counts: dict[str, int] = {}
         self._recent = _Recent()
         self._due_s: float | None = None
@@ -121,7 +122,7 @@ class DoorbellServer:
         sock = self.listener.accept()
         if sock is not None:
             with self._lock:
-                self._readers[sock.fileno()] = _Reader(sock)
+                self._readers[sock.fileno()] = _BellReader(sock)
             self._unverified.add(sock)
         return sock
 
@@ -156,14 +157,14 @@ class DoorbellServer:
                 self._send(reader)
         return True
 
-    def _subscribe(self, reader: _Reader, name: str, now_s: float) -> None:
+    def _subscribe(self, reader: _BellReader, name: str, now_s: float) -> None:
         if name not in reader.names:
             reader.names.add(name)
             self._counts[name] = self._counts.get(name, 0) + 1
             if self._recent.has(name, now_s):
                 reader.dirty.add(name)
 
-    def _unsubscribe(self, reader: _Reader, name: str) -> None:
+    def _unsubscribe(self, reader: _BellReader, name: str) -> None:
         if name in reader.names:
             reader.names.discard(name)
             reader.dirty.discard(name)
@@ -171,7 +172,7 @@ class DoorbellServer:
             if not self._counts[name]:
                 del self._counts[name]
 
-    def _drop(self, reader: _Reader, fd: int) -> None:
+    def _drop(self, reader: _BellReader, fd: int) -> None:
         with self._lock:
             del self._readers[fd]
             for name in list(reader.names):
@@ -218,7 +219,7 @@ class DoorbellServer:
         self._due_s = due
 
     @staticmethod
-    def _send(reader: _Reader) -> bool:
+    def _send(reader: _BellReader) -> bool:
         batch = list(islice(reader.dirty, _NAMES_PER_PACKET))
         try:
             reader.sock.send("\n".join(batch).encode(), _AT_ONCE)
@@ -238,61 +239,72 @@ class DoorbellServer:
 
 
 class DoorbellClient:
-    """The reader's end, one for each doorbell in a process. Its calls block and work with gevent's patched sockets."""
+    """The reader's end, one for each doorbell in a process; it can connect again after the writer was replaced.
+
+    The owner's loop waits until the descriptor is readable, then calls :meth:`receive`. Sending blocks, and works with
+    gevent's patched sockets.
+
+    Attributes:
+        names: The rings whose bells it receives.
+    """
 
     def __init__(self, path: str, token: str) -> None:
-        """Connect and send the token.
+        self.names: set[str] = set()
+        self._path = path
+        self._token = token
+        self._sock: socket.socket | None = None
+        self._sending = threading.Lock()
+        """Only one greenlet at a time may wait until the writer accepts a message."""
 
-        Raises:
-            OSError: no writer is listening, or not yet.
-        """
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._fd = self._sock.fileno()
-        try:
-            self._sock.connect(path)
-            self._sock.sendall(token.encode())
-        except OSError:
-            self._sock.close()
-            raise
-
-    def fileno(self) -> int:
-        """Return the descriptor, for epoll."""
-        return self._fd
+    def connect(self) -> int | None:
+        """Return the descriptor to wait for, connected and subscribed to all names; None if no writer is listening."""
+        with self._sending:
+            if self._sock is None:
+                sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                try:
+                    sock.connect(self._path)
+                    sock.sendall(self._token.encode())
+                    for name in list(self.names):  # the set can change while a send waits
+                        sock.sendall(b"+" + name.encode())
+                except OSError:
+                    sock.close()
+                    return None
+                self._sock = sock
+            return self._sock.fileno()
 
     def subscribe(self, name: str) -> None:
-        """Receive bells for this ring from now on.
-
-        Raises:
-            OSError: the writer is gone; connect again.
-        """
-        self._sock.sendall(b"+" + name.encode())
+        """Receive bells for this ring from now on."""
+        self.names.add(name)
+        self._send(b"+" + name.encode())
 
     def unsubscribe(self, name: str) -> None:
-        """Receive no more bells for this ring.
+        """Receive no more bells for this ring."""
+        self.names.discard(name)
+        self._send(b"-" + name.encode())
 
-        Raises:
-            OSError: the writer is gone; connect again.
+    def _send(self, packet: bytes) -> None:
+        with self._sending:
+            if self._sock is not None:
+                with contextlib.suppress(OSError):  # EPIPE, ECONNRESET: `receive` reports that the writer is gone
+                    self._sock.sendall(packet)
+
+    def receive(self) -> Collection[str] | None:
+        """Return the names in a bell or pre-wake that has arrived, or none; None if the writer is gone.
+
+        After None, bells may be lost: close the client, connect again, and look at all rings.
         """
-        self._sock.sendall(b"-" + name.encode())
-
-    def receive(self) -> list[str] | None:
-        """Wait for the next bell or pre-wake; return the names, or None if the writer is gone."""
-        try:
-            packet = self._sock.recv(_MAX_PACKET)
-        except ConnectionResetError:
+        if self._sock is None:
             return None
-        return packet.decode().split("\n") if packet else None
-
-    def receive_now(self) -> list[str] | None:
-        """Like :meth:`receive`, but without waiting, for event loops; return an empty list if nothing has arrived."""
         try:
-            packet = os.read(self._fd, _MAX_PACKET)
+            packet = os.read(self._sock.fileno(), _MAX_PACKET)  # gevent's socket would wait
         except BlockingIOError:
-            return []
+            return ()
         except OSError:  # ECONNRESET
             return None
         return packet.decode().split("\n") if packet else None
 
     def close(self) -> None:
-        """Close the connection."""
-        self._sock.close()
+        """Close the connection, if there is one."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None

@@ -35,6 +35,8 @@ class ExportJob:
     """Names of the selected tasks and services of the configuration."""
     globs: list[str] = field(default_factory=list)
     """Globs of names, which also select units that are no longer configured."""
+    excluded: list[str] = field(default_factory=list)
+    """Names of all other tasks and services of the configuration; their runs may have been selected earlier."""
     begin_at: int = field(default=0, compare=False)
     """Where a new export begins, ms since the epoch: with the runs that were active then or were created later."""
     streams: list[int] = field(default_factory=list)
@@ -48,6 +50,8 @@ class ExportJob:
     address: str = ""
     """The address of a ``syslog`` export: ``unix:PATH``, or ``udp``, ``tcp`` or ``tls`` with ``://HOST:PORT``."""
     facility: str = "daemon"
+    format: str = ""
+    """``rfc3164`` or ``rfc5424``; empty: the former for a Unix socket, otherwise the latter."""
     url: str = ""
     """The URL of a ``loki`` or ``otlp`` export."""
     spans: bool = True

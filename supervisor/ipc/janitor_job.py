@@ -1,11 +1,10 @@
-"""Jobs for the janitor, and its reports, each a line of JSON."""
+"""Jobs for the janitor, and its reports."""
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class JanitorJob:
     """One pass of the janitor over the logs and the database."""
 
     data_dir: str
@@ -23,18 +22,9 @@ class Job:
     max_log_bytes: int | None
     """The total size to which the logs are limited; None: 20 % of the file system."""
 
-    def to_line(self) -> str:
-        """Return the job as a line of JSON."""
-        return json.dumps(asdict(self)) + "\n"
-
-    @classmethod
-    def from_line(cls, line: str) -> "Job":
-        """Parse a line of JSON."""
-        return cls(**json.loads(line))
-
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class JanitorReport:
     """The result of a job, and when the next one is due."""
 
     next_ms: int | None
@@ -47,19 +37,3 @@ class Report:
     """The numbers of logs that are still written or cannot be removed now."""
     damaged: bool = False
     """Whether the database was reported as damaged and no later check has found it intact."""
-
-    def to_line(self) -> str:
-        """Return the report as a line of JSON."""
-        return json.dumps(asdict(self)) + "\n"
-
-    @classmethod
-    def from_line(cls, line: str) -> "Report":
-        """Parse a line of JSON.
-
-        Raises:
-            ValueError: the line is not a report.
-        """
-        try:
-            return cls(**json.loads(line))
-        except TypeError as err:
-            raise ValueError("no report") from err

@@ -12,6 +12,8 @@ import stat
 
 from logring.log_paths import DAEMON_RING, ring_path
 from supervisor.host.files import replace_file
+from supervisor.host.osport import peer
+from supervisor.host.procfs import find_process, listener_of
 from supervisor.ipc.messages import DaemonSettings
 
 _BACKLOG = 1024
@@ -21,7 +23,16 @@ class CannotListen(Exception):
     """An address cannot be bound."""
 
 
-def _tcp(host: str, port: int) -> socket.socket:
+class AddressInUse(CannotListen):
+    """Another program listens on the address."""
+
+
+def bind_tcp(host: str, port: int, backlog: int = _BACKLOG) -> socket.socket:
+    """Return a socket that listens on a numeric address; `backlog`: how many connections can wait to be accepted.
+
+    Raises:
+        CannotListen: the address is in use, or cannot be bound; the message names the listener, if this user sees it.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -30,25 +41,25 @@ def _tcp(host: str, port: int) -> socket.socket:
             # [::] means IPv6 only; IPv4 is configured as a second address.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind((host, port))
-        sock.listen(_BACKLOG)
+        sock.listen(backlog)
     except OSError as err:
         sock.close()
-        instead = (
-            ": another program listens there; use another address with --listen"
-            if err.errno == errno.EADDRINUSE
-            else ""
-        )
-        raise CannotListen(f"cannot listen on {host}:{port}: {err.strerror or err}{instead}") from err
+        message = f"cannot listen on {host}:{port}: {err.strerror or err}"
+        if err.errno == errno.EADDRINUSE:
+            raise AddressInUse(f"{message}: {listener_of(port) or 'another program'} listens there") from err
+        raise CannotListen(message) from err
     return sock
 
 
 def _unix(path: str, gid: int | None) -> socket.socket:
-    if _somebody_listens(path):
-        raise CannotListen(f"cannot listen on {path}: another process listens there")
+    pid = listener_at(path)
+    if pid is not None:
+        listener = find_process(pid) or "another program"
+        raise CannotListen(f"cannot listen on {path}: {listener} listens there; set another path in [http]")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        if _is_socket(path):
+        if is_socket(path):
             os.unlink(path)
         sock.bind(path)
         if gid is not None:
@@ -63,7 +74,7 @@ def _unix(path: str, gid: int | None) -> socket.socket:
     return sock
 
 
-def _is_socket(path: str) -> bool:
+def is_socket(path: str) -> bool:
     """Whether `path` is a socket, which a dead daemon left there. Any other file must not be removed."""
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
@@ -71,16 +82,19 @@ def _is_socket(path: str) -> bool:
         return False
 
 
-def _somebody_listens(path: str) -> bool:
-    """Whether a process listens on a socket. A dead daemon's socket refuses connections."""
+def listener_at(path: str) -> int | None:
+    """Return the pid of the process that listens on a Unix socket, 0 if it does not show; None if none listens.
+
+    A dead daemon's socket refuses connections.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as sock:
         try:
             sock.connect(path)
         except BlockingIOError:  # EAGAIN: the backlog is full
-            return True
+            return 0
         except OSError:  # ECONNREFUSED, ENOENT; bind(2) reports any other kind of file
-            return False
-    return True
+            return None
+        return peer(sock)[0]
 
 
 def inherited(fds: list[int]) -> list[socket.socket]:
@@ -100,7 +114,7 @@ def listen_again(boot: DaemonSettings, listeners: list[socket.socket]) -> None:
     """
     for index, sock in enumerate(listeners):
         path = sock.getsockname() if sock.family == socket.AF_UNIX else ""
-        if path and not _is_socket(path):
+        if path and not is_socket(path):
             listeners[index] = _unix(path, boot.socket_gid)
             sock.close()
     _publish(boot, [list(sock.getsockname()[:2]) for sock in listeners if sock.family != socket.AF_UNIX])
@@ -109,7 +123,7 @@ def listen_again(boot: DaemonSettings, listeners: list[socket.socket]) -> None:
 def listen(boot: DaemonSettings) -> list[socket.socket]:
     """Bind all listeners, the Unix sockets last, and publish the actual addresses in ``listening.json``.
 
-    Also removes the ring of the previous daemon's log.
+    Also removes the ring of the previous daemon's log, and marks the daemon as starting.
 
     Raises:
         CannotListen: an address is in use, cannot be bound, or cannot be published.
@@ -121,12 +135,14 @@ def listen(boot: DaemonSettings) -> list[socket.socket]:
         os.umask(umask)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(ring_path(boot.runtime_dir, DAEMON_RING))
+    with contextlib.suppress(OSError):  # ENOSPC: clients hear of a scheduler that does not answer instead
+        os.close(os.open(boot.starting, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     return listeners
 
 
 def _bind(boot: DaemonSettings) -> list[socket.socket]:
     with contextlib.ExitStack() as bound:
-        listeners = [bound.enter_context(_tcp(host, port)) for host, port in boot.listen]
+        listeners = [bound.enter_context(bind_tcp(host, port)) for host, port in boot.listen]
         addresses = [list(sock.getsockname()[:2]) for sock in listeners]
         paths = [path for path in (boot.http_socket, boot.proxy_socket) if path]
         listeners += [bound.enter_context(_unix(path, boot.socket_gid)) for path in paths]

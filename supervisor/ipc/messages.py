@@ -20,15 +20,21 @@ listening sockets with the first byte.
 
 Root -> scheduler
     ``hello``     {protocol, version, epoch, boot, worked}
-    ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending}: the active runs, the unacknowledged exits,
-                  the directory with the cgroups of runs, if any, and whether the daemon is shutting down
+    ``snapshot``  {instances: [instance], exits: [exited], cgroups, ending, sockets: [[service, name, identity]]}: the
+                  active runs, the unacknowledged exits, the directory with the cgroups of runs, if any, whether the
+                  daemon is shutting down, and the listening sockets that the root holds for services
     ``started``   {run, pid, at}
     ``exited``    the fields of :class:`Exited` without defaults, and without `origin`, which the receiver already has
+    ``waiting``   {run, why}: the start of a run waits because descriptors or memory are short
+    ``starts``    {waiting, why}: how many starts wait, and why; 0 and null when none waits any more
+    ``left_running``  {runs: [{run, task, processes}]}: the processes that outlived their runs, which go on
     ``unknown``   {run}: the answer to a ``spawn`` without its request, which the root does not have
     ``stopping``  {run}: the stop ladder of a launcher's run has begun, for any cause
-    ``notified``  {run, ...}: changes that a run reported by sd_notify: ``ready_at``, ``status``, ``alive``
+    ``notified``  {run, ...}: changes that a run reported by sd_notify: ``ready_at``, ``stopping_at``, ``triggered``,
+                ``status``, ``alive``
     ``log``       {run, state, reason}: the state of the run's log: ``ok``, ``waiting`` (its file cannot be written,
-                  so the output waits) or ``dropping`` (output is counted but not kept)
+                  so the output waits) or ``dropping`` (output is counted but not kept). For the run ``daemon``:
+                  whether rings have no place in the runtime directory
     ``memory``    {short}: whether the root is out of memory, in which case it starts no runs
     ``shutdown``  {}: SIGTERM arrived; stop all runs, then answer ``ready_to_end``
     ``reload``    {}: SIGHUP arrived; read the configuration again, then answer ``reloaded``
@@ -41,6 +47,9 @@ Scheduler -> root
                   {run, digest}: the same, for a request that was announced with ``prepare``
     ``stop``      {run, cause, by, force, note}: `note` is a line for the run's log, or null
     ``note``      {run, text}: a line for the run's log, if the log is still open
+    ``hold``      {service, name, identity}: hold the listening socket that comes with the first byte, instead of the
+                  one that the service has under this name; `identity` is for the scheduler alone
+    ``release``   {service, name}: close this socket
     ``ack``       {runs: [run id]}: these exits are stored, so the root can forget them
     ``ready``     {}: the control socket accepts requests
     ``ready_to_end``  {}: the scheduler has finished its part of the shutdown
@@ -61,27 +70,26 @@ from typing import Any
 
 from supervisor.version import VERSION
 
-PROTOCOL = 4
+PROTOCOL = 5
 BY_DIGEST = 4
 """The first protocol in which ``spawn`` may refer to an announced request by its digest."""
-SPOKEN = range(1, PROTOCOL + 1)
+HOLDS_SOCKETS = 5
+"""The first protocol in which the root holds listening sockets."""
+SPOKEN = range(3, PROTOCOL + 1)
 """The root protocols that this version's helpers support until the root has been upgraded to this version too."""
-_SINCE = {
-    "stdin_open": 2,
-    "stdin_file": 2,
-    "stop_target": 2,
-    "proxy_socket": 2,
-    "run_token_key": 2,
-    "runtime_bases": 2,
-    "identity": 3,
-    "public": 3,
-}
-"""Fields of :class:`Spawn` and :class:`DaemonSettings` with the protocol that added them; all other fields are in
-protocol 1.
+_SINCE: dict[str, int] = {"sockets": HOLDS_SOCKETS}
+"""Fields of :class:`Spawn` and :class:`DaemonSettings` with the protocol that added them; all other fields are in the
+first protocol that is spoken.
 """
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 LOCK = "lock"
-"""Name of the file in the runtime directory that the daemon holds locked."""
+"""Name of the file in the data directory and in the runtime directory that the daemon holds locked."""
+STARTING = "The daemon is starting; nothing was changed"
+"""The detail of a 503 until the daemon has started; clients wait when they get it."""
+DESCRIPTOR_PREFIX = "ringward-"
+"""Begins the name of a run's descriptors in the service manager's store; the id of the run follows."""
+ID = "id"
+RUN_TOKEN_KEY = "run_token.key"  # noqa: S105 - the name of a file
 
 _LENGTH = struct.Struct(">I")
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
@@ -119,12 +127,12 @@ def parse(body: bytes | bytearray) -> Message:
 class Decoder:
     """Splits a byte stream into messages and keeps an incomplete message until the rest arrives."""
 
-    def __init__(self, parse: Callable[[bytearray], Message] = parse) -> None:
+    def __init__(self, parse: Callable[[bytearray], Any] = parse) -> None:
         """Decode each body with `parse`."""
         self._parse = parse
         self._buffer = bytearray()
 
-    def feed(self, data: bytes | memoryview) -> Iterator[Message]:
+    def feed(self, data: bytes | memoryview) -> Iterator[Any]:
         """Yield the messages that `data` completes.
 
         Raises:
@@ -257,10 +265,15 @@ class DaemonSettings:
     token: str = field(repr=False)
     """Proves to internal sockets that the caller is a process of this daemon."""
     run_token_key: str = field(default="", repr=False)
-    """Key for creating and checking run tokens; empty: an older version started this daemon, so runs get no tokens."""
+    """Key for creating and checking run tokens; empty: runs get no tokens."""
     started_at: int
     overridden: list[str] = field(default_factory=list)
     """Keys that the command line (data_dir, listen) or the environment (password_file) overrides."""
+
+    @property
+    def identity_files(self) -> dict[str, str]:
+        """Return the content of the files in the data directory by which the next daemon knows this one's runs."""
+        return {ID: self.daemon_id} | ({RUN_TOKEN_KEY: self.run_token_key} if self.run_token_key else {})
 
     @property
     def control_socket(self) -> str:
@@ -288,6 +301,11 @@ class DaemonSettings:
         return f"{self.runtime_dir}/database.problem"
 
     @property
+    def starting(self) -> str:
+        """Return the path of the file that exists from ``ringward up`` until the first scheduler is ready."""
+        return f"{self.runtime_dir}/starting"
+
+    @property
     def database(self) -> str:
         """Return the argument for `store.database`: the path of the SQLite database or a PostgreSQL URL."""
         return self.database_url or f"{self.data_dir}/ringward.db"
@@ -297,7 +315,7 @@ class DaemonSettings:
         values = without_defaults(self)
         if self.identity is not None:
             values["identity"] = asdict(self.identity)
-        return {name: value for name, value in values.items() if _SINCE.get(name, 1) <= protocol}
+        return {name: value for name, value in values.items() if _SINCE.get(name, 0) <= protocol}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "DaemonSettings":
@@ -315,7 +333,7 @@ def hello(boot: DaemonSettings, epoch: int, *, worked: bool = False) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Spawn:
-    """One instance to start. The scheduler decides everything about it; the root only adds the markers."""
+    """One run to start. The scheduler decides everything about it; the root only adds the markers."""
 
     run: str
     task: str
@@ -369,6 +387,8 @@ class Spawn:
     """A launcher's client: another engine runs the job. The root tells the scheduler when the stop ladder begins."""
     own_failures: dict[str, str] = field(default_factory=dict)
     """Exit statuses that mean that the client itself failed, each with a text for the end of the log."""
+    sockets: list[str] = field(default_factory=list)
+    """Names of the held sockets that it gets as descriptors from 3 on (sd_listen_fds(3))."""
 
 
 def spawn_message(spawn: Spawn, protocol: int) -> Message:
@@ -377,7 +397,7 @@ def spawn_message(spawn: Spawn, protocol: int) -> Message:
     If the request needs a field that such a root does not know, it becomes a refusal. The run's log shows the reason.
     """
     values = without_defaults(spawn)
-    unknown = sorted(name for name in values if _SINCE.get(name, 1) > protocol)
+    unknown = sorted(name for name in values if _SINCE.get(name, 0) > protocol)
     if unknown:
         values = {name: value for name, value in values.items() if name not in unknown}
         values["refusal"] = f"the running supervisor is too old for {', '.join(unknown)}: run ringward upgrade"

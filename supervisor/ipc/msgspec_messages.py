@@ -9,7 +9,7 @@ import struct
 import msgspec
 
 from supervisor.ipc import messages
-from supervisor.ipc.messages import Decoder, Message, ProtocolError
+from supervisor.ipc.messages import Decoder, Message
 
 _LENGTH = struct.Struct(">I")
 _encode = msgspec.json.Encoder().encode
@@ -36,19 +36,6 @@ def parse(body: bytes | bytearray) -> Message:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return messages.parse(body)
     return message
-
-
-def _strict(body: bytes | bytearray) -> Message:
-    try:
-        message: Message = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        raise ProtocolError("a message that is not JSON in UTF-8") from err
-    return message
-
-
-def strict_decoder() -> Decoder:
-    """Return a decoder for an untrusted peer; its results are valid Unicode, so they can be stored as text."""
-    return Decoder(_strict)
 
 
 def decoder() -> Decoder:

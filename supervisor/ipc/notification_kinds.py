@@ -7,16 +7,24 @@ kind                        severity  when
 ``run.timeout``             error     a run of a task exceeded its ``timeout``
 ``run.crashed``             error     a run of a task was lost because the daemon crashed
 ``run.missed``              warn      no run was created for a scheduled time
+``run.skipped``             info      an overlap skipped a scheduled time; sent only to routes that name this kind
 ``run.succeeded``           info      a run of a task succeeded; sent only to routes that name this kind
 ``run.recovered``           info      a task succeeded after a failure
-``run.slow``                warn      a run takes longer than ``max_duration_alert``
+``run.short``               warn      a run succeeded sooner than ``min_duration``, with ``too_short = "warn"``
+``run.gate_closed``         warn      a scheduled run was skipped, because the tasks in ``requires`` had not succeeded
+``run.slow``                warn      a run takes longer than ``max_duration_alert``, or than usual
 ``run.silent``              warn      a run has printed nothing for ``silence_alert``
+``task.late``               error     the work of a scheduled time was not done by ``finish_by``
+``task.on_time``            info      the work of that or of a later time is done after ``task.late``
+``task.failing``            error     so many of the last runs failed as ``failure_rate`` says
+``task.steady``             info      fewer of the last runs failed after ``task.failing``
 ``service.fatal``           error     an instance of a service failed too often in a row and is no longer restarted
 ``service.recovered``       info      all instances of a service run again after ``service.fatal``
 ``service.flapping``        error     an instance of a service keeps failing and is restarted each time
 ``service.stable``          info      no instance has failed for ``flap_window`` after ``service.flapping``
+``service.restart_failed``  error     the next process of a service did not become ready, so the present one goes on
 ``service.rolling``         error     a rolling restart of a service stopped before it was complete
-``log.disk_pressure``       warn      the disk is full or failing: the output of a run is counted but not kept
+``log.disk_pressure``       warn      the log of a run cannot be written: output waits, or is counted but not kept
 ``config.stale``            info      a configuration file changed and was not reloaded
 ``database.failing``        error     the database cannot store anything; this is stored once it can again
 ``database.restored``       error     the database was damaged or missing, and was restored
@@ -51,14 +59,22 @@ RUN_FAILED = _kind("run.failed", "error")
 RUN_TIMEOUT = _kind("run.timeout", "error")
 RUN_CRASHED = _kind("run.crashed", "error")
 RUN_MISSED = _kind("run.missed", "warn")
+RUN_SKIPPED = _kind("run.skipped", "info")
 RUN_SUCCEEDED = _kind("run.succeeded", "info")
 RUN_RECOVERED = _kind("run.recovered", "info")
+RUN_SHORT = _kind("run.short", "warn")
+RUN_GATE_CLOSED = _kind("run.gate_closed", "warn")
 RUN_SLOW = _kind("run.slow", "warn")
 RUN_SILENT = _kind("run.silent", "warn")
+TASK_LATE = _kind("task.late", "error")
+TASK_ON_TIME = _kind("task.on_time", "info")
+TASK_FAILING = _kind("task.failing", "error")
+TASK_STEADY = _kind("task.steady", "info")
 SERVICE_FATAL = _kind("service.fatal", "error")
 SERVICE_RECOVERED = _kind("service.recovered", "info")
 SERVICE_FLAPPING = _kind("service.flapping", "error")
 SERVICE_STABLE = _kind("service.stable", "info")
+SERVICE_RESTART_FAILED = _kind("service.restart_failed", "error")
 SERVICE_ROLLING = _kind("service.rolling", "error")
 LOG_DISK_PRESSURE = _kind("log.disk_pressure", "warn")
 CONFIG_STALE = _kind("config.stale", "info")
@@ -84,6 +100,8 @@ FAILURES = frozenset({RUN_FAILED, RUN_TIMEOUT, RUN_CRASHED})
 
 RECOVERIES = {
     RUN_RECOVERED: FAILURES,
+    TASK_ON_TIME: frozenset({TASK_LATE}),
+    TASK_STEADY: frozenset({TASK_FAILING}),
     SERVICE_RECOVERED: frozenset({SERVICE_FATAL}),
     SERVICE_STABLE: frozenset({SERVICE_FLAPPING}),
     DISK_RECOVERED: frozenset({DISK_FULL}),
@@ -93,7 +111,10 @@ RECOVERIES = {
 }
 """The kinds of trouble that each kind of recovery ends."""
 
-ONLY_NAMED = frozenset({RUN_SUCCEEDED})
+ENDED_WITH = {kind: kinds for kinds in RECOVERIES.values() for kind in kinds}
+"""All kinds of trouble that end together with each kind of trouble."""
+
+ONLY_NAMED = frozenset({RUN_SKIPPED, RUN_SUCCEEDED})
 """Kinds that a route receives only if it names them."""
 
 OF_REASON = {"timeout": RUN_TIMEOUT, "crashed": RUN_CRASHED}

@@ -8,10 +8,12 @@ Scheduler -> watcher
 Watcher -> scheduler
     ``passed``   {key}: an attempt succeeded; completes a request without `times`
     ``failing``  {key, why}: an attempt failed, for a new reason
-    ``failed``   {key, why}: `times` attempts in a row failed, the command of kind ask failed, or the output cannot be
-                 searched, for kind output; completes the request
+    ``failed``   {key, why, status}: `times` attempts in a row failed, the command of kind ask or condition failed, or
+                 the output cannot be searched, for kind output; completes the request. `status` is the exit code of a
+                 condition, 1 if it is not met; `why` is then the last line of its output
     ``matched``  {key, line, why}: the number and text of a matching line, for kind output; completes the request
-    ``answered`` {key, text}: the standard output of a successful command, for kind ask; completes the request
+    ``answered`` {key, text}: the standard output of a successful command, for kind ask, or nothing, for a condition
+                 that is met; completes the request
     ``clean``    {key}: the output ended without a match or cannot be read, for kind output; completes the request
 """
 
@@ -25,10 +27,12 @@ class ProbeRequest:
     key: str
     """Identifies the request."""
     kind: str
-    """http, tcp, exec, log (until a line matches), output (until a line matches or the log ends), or ask (a single
-    command whose output is returned)."""
+    """http, tcp, exec, log (until a line matches), output (until a line matches or the log ends), ask (a single
+    command whose output is returned), or condition (a single command, or a check of the host)."""
     target: str = ""
-    """A URL, an address or a regular expression."""
+    """A URL, an address, a regular expression or a path."""
+    load_below: float | None = None
+    """The load must be below this, for kind condition."""
     every_ms: int = 0
     timeout_ms: int = 0
     """Time limit of one attempt."""

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Iterator
 
+from supervisor.host.files import replace_file
 from supervisor.host.osport import current_boot
 from supervisor.host.procfs import Process, find_process, send_signal
 
@@ -32,10 +33,8 @@ def note(runtime_dir: str, name: str, pid: int) -> None:
     leader = find_process(pid)
     if leader is not None:
         with contextlib.suppress(OSError):  # ENOSPC
-            path = f"{runtime_dir}/{_PREFIX}{name}"
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(fd, "w", encoding="ascii") as file:
-                file.write(f"{pid} {leader.start} {current_boot()}")
+            # The root notes a helper again that `up` has noted: there must always be a complete note.
+            replace_file(f"{runtime_dir}/{_PREFIX}{name}", f"{pid} {leader.start} {current_boot()}")
 
 
 def forget(runtime_dir: str, name: str) -> None:

@@ -2,6 +2,8 @@
 
 Names and globs add units; group and tag restrict them. A glob skips units of the wrong kind, but an exact name of such
 a unit is an error. A name, glob, group or tag that matches nothing is also an error, so a typo changes nothing.
+
+Steps of flows are selected only by exact names, and by globs with a colon.
 """
 
 import fnmatch
@@ -21,7 +23,7 @@ _MOST_LISTED = 20
 """Maximum number of messages in the text of an error."""
 
 
-class Unit(Protocol):
+class SelectableUnit(Protocol):
     """The attributes of a task or service that a selector uses."""
 
     @property
@@ -40,8 +42,12 @@ class Unit(Protocol):
     def tags(self) -> Sequence[str]:
         """The tags, often none."""
 
+    @property
+    def flow(self) -> str | None:
+        """The flow of which it is a step; None for other units."""
 
-U = TypeVar("U", bound=Unit)
+
+U = TypeVar("U", bound=SelectableUnit)
 
 
 @dataclass(frozen=True)
@@ -104,10 +110,11 @@ def select(units: Iterable[U], selector: Selector, kinds: Kinds) -> list[U]:
     misfits: list[dict[str, object]] = []
     named: set[str] = set()
     names = [unit.name for unit in fitting]
+    outer = [unit.name for unit in fitting if unit.flow is None]
     for index, name in enumerate(selector.names or ()):
         location = f"body.names[{index}]"
         if is_glob(name):
-            matches = set(filter(_matcher([name]), names))
+            matches = set(filter(_matcher([name]), names if ":" in name else outer))
             named |= matches
             if not matches:
                 missing.append(_error(location, f'no {kinds.what} matches "{name}"'))
@@ -136,15 +143,15 @@ def is_glob(name: str) -> bool:
     return not _GLOB.isdisjoint(name)
 
 
-def _is_meant(unit: Unit, selector: Selector, named: set[str]) -> bool:
+def _is_meant(unit: SelectableUnit, selector: Selector, named: set[str]) -> bool:
     return (
-        (selector.names is None or unit.name in named)
+        (unit.flow is None if selector.names is None else unit.name in named)
         and (selector.group is None or selector.group in _labels(unit, "group"))
         and (selector.tag is None or selector.tag in _labels(unit, "tag"))
     )
 
 
-def _labels(unit: Unit, key: str) -> Iterable[str]:
+def _labels(unit: SelectableUnit, key: str) -> Iterable[str]:
     if key == "tag":
         return unit.tags
     return () if unit.group is None else (unit.group,)

@@ -3,12 +3,15 @@
 Each helper holds one end of a socketpair and exits when the other end is closed, so none outlives the root.
 """
 
+import errno
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 
 from supervisor.ipc import child_process, stale_helpers
+from supervisor.ipc.backoff import backoff
 from supervisor.ipc.child_process import FIRST_EPOCH, ChildProcess
 from supervisor.ipc.messages import DaemonSettings, Decoder, Message, encode, hello
 from supervisor.root.handover.state_schema import HelperState
@@ -18,6 +21,8 @@ _DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_S = 10.0
 _REPLACED_S = 10.0
 """How long a helper that is being replaced may take to finish its work."""
+_FD_BYTES = 4
+"""Size of a descriptor in a message (SCM_RIGHTS, unix(7))."""
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
@@ -41,6 +46,8 @@ class Helper:
         self.has_worked = False
         """Whether a process of this kind has ever reported readiness, to this root or to one before an upgrade."""
         self.decoder = Decoder()
+        self.received_fds: list[int] = []
+        """Descriptors that came with messages which are not handled yet, in order."""
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
         self.boot = boot
@@ -85,6 +92,8 @@ class Helper:
         self.watched_backlog = False
         self._unsent = bytearray()
         self._unsent_fds = []
+        while self.received_fds:
+            os.close(self.received_fds.pop())
 
     def take_output(self) -> int | None:
         """Return its output pipe once after each start, otherwise None."""
@@ -111,6 +120,26 @@ class Helper:
         del self._unsent[:sent]
         if len(self._unsent) > _MAX_UNSENT_BYTES:  # it hangs; the next snapshot contains all that it missed
             self.kill()
+
+    def receive(self, buffer: memoryview, *, may_send_fds: bool) -> int:
+        """Receive data from the connected helper into a buffer, and any descriptor that comes with it.
+
+        One call returns the descriptors of one call of the sender at most, and each message has one.
+
+        Returns:
+            The number of bytes; 0: the helper has hung up.
+
+        Raises:
+            OSError: as of recvmsg(2); EMFILE: a descriptor was lost.
+        """
+        if self.sock is None:
+            return 0
+        space = socket.CMSG_SPACE(_FD_BYTES) if may_send_fds else 0
+        count, ancillary, flags, _ = self.sock.recvmsg_into([buffer], space, socket.MSG_CMSG_CLOEXEC)
+        if may_send_fds and flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.received_fds += [int.from_bytes(part[:_FD_BYTES], sys.byteorder) for *_, part in ancillary]
+        return count
 
     @property
     def backlog(self) -> bool:
@@ -203,7 +232,7 @@ class Helper:
             self.replaced = False
             self.start_at_s = now_s
             return 0.0
-        delay = _DELAYS_S[min(self._failures, len(_DELAYS_S) - 1)]
+        delay = backoff(_DELAYS_S, self._failures)
         self._failures += 1
         self.start_at_s = now_s + delay
         return delay

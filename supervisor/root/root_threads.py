@@ -18,6 +18,7 @@ from supervisor.root.handover.state_schema import KeptDescriptors
 from supervisor.root.handover.upgrade import ANSWER
 from supervisor.root.helper_processes import Helper
 from supervisor.root.loop.control_thread import ControlThread
+from supervisor.root.output.data_directory_monitor import DataDirectoryMonitor
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
@@ -47,7 +48,7 @@ def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
 
 def _clean_up(boot: DaemonSettings) -> None:
     """Remove the files of the runtime directory, but keep rings whose log files could not be written."""
-    sockets = [boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
+    sockets = [boot.starting, boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
     if boot.proxy_socket is not None:
         sockets.append(boot.proxy_socket)
     files = [f"{boot.runtime_dir}/{name}" for name in ("listening.json", ANSWER, "database", "config.last")]
@@ -96,6 +97,7 @@ def run(boot: DaemonSettings, base_env: dict[str, str], api: Helper, launch: Lau
     log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
     bell = DoorbellServer(boot.root_bell, boot.token, boot.api_account)
     files = FileThread(log, 2, DiskSpace(boot.data_dir, boot.min_free_bytes))
+    files.data_directory = DataDirectoryMonitor(boot, launch.kept.lock[0], log)
     pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
     control = ControlThread(boot, log, pump, bell, base_env, (Helper("scheduler", "scheduler", boot, []), api))
     control.kept = launch.kept

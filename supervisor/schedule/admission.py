@@ -44,6 +44,8 @@ class Claim(Struct, frozen=True):
     """``max_concurrent`` of its task; None: a run of a service, which counts towards no limit."""
     rank: int
     """Its order among the waiting runs (:func:`rank_of`)."""
+    counts: bool = True
+    """Whether a run of a task counts towards ``max_running``; that of a flow does not, because it has no process."""
 
     @property
     def order(self) -> tuple[int, str]:
@@ -111,7 +113,7 @@ class ActiveRuns:
         for name, places in claim.uses.items():
             self._slots[name] += sign * places
         if claim.limit is not None:
-            self.tasks += sign
+            self.tasks += sign * claim.counts
             self._units[claim.unit] += sign
 
     def __iter__(self) -> Iterator[Claim]:
@@ -126,8 +128,13 @@ class ActiveRuns:
         return claim.limit is not None and self._units[claim.unit] >= claim.limit
 
     def fill_daemon(self, capacity: Capacity, claim: Claim) -> bool:
-        """Return whether as many runs of tasks are active as the daemon allows; False for a run of a service."""
-        return claim.limit is not None and capacity.max_running is not None and self.tasks >= capacity.max_running
+        """Return whether as many runs of tasks are active as the daemon allows; False for one that does not count."""
+        return (
+            claim.limit is not None
+            and claim.counts
+            and capacity.max_running is not None
+            and self.tasks >= capacity.max_running
+        )
 
     def leave_room(self, capacity: Capacity, claim: Claim) -> bool:
         """Return whether a run fits beside the active runs."""
@@ -221,7 +228,7 @@ def _obstacles(capacity: Capacity, active: ActiveRuns, waiting: WaitingRuns, cla
         own = tuple(holder.run for holder in active if holder.unit == claim.unit)
         in_the_way.append(Obstacle("task", claim.unit, claim.limit, own[:MOST_HOLDERS]))
     if capacity.max_running is not None and active.fill_daemon(capacity, claim):
-        counted = tuple(holder.run for holder in active if holder.limit is not None)
+        counted = tuple(holder.run for holder in active if holder.limit is not None and holder.counts)
         in_the_way.append(Obstacle("daemon", "", capacity.max_running, counted[:MOST_HOLDERS]))
     return in_the_way
 

@@ -18,6 +18,18 @@ _MAX_COUNTED = 100_000
 _FIRST_SPAN_MS = 60_000
 
 
+class ClosedDay(Struct, frozen=True):
+    """Due instants of a local day that do not run, because a calendar closes the day or a window is open."""
+
+    newest: int
+    """The newest of them, in milliseconds since the epoch."""
+    count: int
+    reason: str
+    """The calendar and the name of the day, or the window."""
+    cause: str
+    """``calendar`` or ``window``."""
+
+
 class DueInstants(Struct, frozen=True):
     """The decision about due instants; all times in milliseconds since the epoch."""
 
@@ -29,6 +41,8 @@ class DueInstants(Struct, frozen=True):
     """The newest missed instant; None if none was missed."""
     skipped: tuple[int, ...]
     """Instants that do not run, because their local time does not exist or is repeated."""
+    closed: tuple[ClosedDay, ...]
+    """The local days with due instants that a calendar or a window keeps from running, oldest first."""
     newest: int
     """The newest due instant."""
 
@@ -47,13 +61,18 @@ def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int
     count = running_count = 0
     newest: deque[int] = deque(maxlen=needed)
     skipped: list[int] = []
+    closed: dict[tuple[int, str], ClosedDay] = {}
     last = mark_ms
-    for at, runs, _ in islice(_between(schedule, mark_ms, mark_ms, now_ms), _MAX_COUNTED):
+    for at, runs, _, reason, window, _ in islice(_between(schedule, mark_ms, mark_ms, now_ms), _MAX_COUNTED):
         count += 1
         last = at
         if runs:
             running_count += 1
             newest.append(at)
+        elif reason is not None:
+            cause = "calendar" if window is None else "window"
+            before = closed.get(day := (schedule.day(at), cause))
+            closed[day] = ClosedDay(at, 1 if before is None else before.count + 1, reason, cause)
         else:
             skipped.append(at)
     if not count:
@@ -71,8 +90,14 @@ def due_instants(schedule: Schedule, mark_ms: int, now_ms: int, *, catch_up: int
         missed=max(0, running_count - running),
         missed_at=newest_first[running] if running < len(newest_first) else None,
         skipped=tuple(skipped),
+        closed=tuple(closed.values()),
         newest=last,
     )
+
+
+def is_missed(at_ms: int, now_ms: int, *, catch_up: int, window_ms: int) -> bool:
+    """Return whether a run that was requested for a time is too late; the arguments are those of `due_instants`."""
+    return now_ms - at_ms > (max(window_ms, ON_TIME_MS) if catch_up else ON_TIME_MS)
 
 
 def _between(schedule: Schedule, mark_ms: int, after_ms: int, now_ms: int) -> Iterator[Occurrence]:

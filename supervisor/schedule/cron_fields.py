@@ -1,51 +1,47 @@
 """Local times that match a cron expression, on a clock that is never set.
 
-Parsed fields are cached: ten thousand expressions cost as much as their distinct fields.
+croniter reads the fields. Parsed fields are cached: ten thousand expressions cost as much as their distinct fields.
 """
 
+import platform
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from supervisor.schedule.calendars import ClosedDays, Dates, month_number, month_of
+
+
+def _unknown(*_arguments: str) -> tuple[str, str]:
+    raise RuntimeError("not asked")
+
+
+# Asked at the import of croniter, it would start file(1). Without it, croniter looks at the size of a pointer.
+_architecture, platform.architecture = platform.architecture, _unknown  # type: ignore[assignment]
+try:
+    from croniter import CroniterError, croniter
+finally:
+    platform.architecture = _architecture
 
 FIELDS = 5
-
-
-class _FieldKind(NamedTuple):
-    """A kind of field: its lowest and highest value, and the names of its values in order."""
-
-    low: int
-    high: int
-    names: tuple[str, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """The number of its values."""
-        return self.high - self.low + 1
-
-
-_MINUTE, _HOUR, _DAY = _FieldKind(0, 59), _FieldKind(0, 23), _FieldKind(1, 31)
+_MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY = range(FIELDS)
+"""Indexes of the fields."""
 _SECOND = _MINUTE
-_MONTH = _FieldKind(1, 12, ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"))
-_WEEKDAY = _FieldKind(0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat"))
-_SUNDAY = 7
-"""The second number for Sunday; it is normalised to 0."""
-_DIGITS = re.compile(r"[0-9]+")
-_NEAREST = re.compile(r"([0-9]+)w|w([0-9]+)")
-_NTH = re.compile(r"(?P<days>[^*/#]+)#(?P<number>[1-5])|l(?P<last>[0-9]+)")
-_DAY_S = 86_400
+_NTH_OF_RANGE = re.compile(r"([0-9a-z]+-[0-9a-z]+)(#[0-9]+)")
+DAY_S = 86_400
 _HORIZON_MONTHS = 50 * 12
 """If a date does not occur within this time, it counts as impossible."""
-HORIZON_S = 50 * 366 * _DAY_S
+HORIZON_S = 50 * 366 * DAY_S
 """The same in seconds."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _EPOCH_WEEKDAY = 4
 _SATURDAY = 6
+_DAYS, _WEEKDAYS = 31, 7
 
 
-class _Field(NamedTuple):
+class _CronField(NamedTuple):
     values: tuple[int, ...]
     wild: bool
     """Whether it begins with ``*`` or ``?``, and so does not restrict the date."""
@@ -53,8 +49,8 @@ class _Field(NamedTuple):
     """``L``: the last day of the month."""
     nth: tuple[tuple[int, int | None], ...]
     """For days of the week: the day, and its number within the month (``#``); None for the last one (``L``)."""
-    nearest: tuple[int, ...]
-    """For days of the month: days that move to the nearest working day (``W``)."""
+    nearest: bool
+    """``W``: a day of the month moves to the nearest working day. Months without the day are left out."""
 
 
 class InvalidField(ValueError):
@@ -62,7 +58,7 @@ class InvalidField(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def _field(text: str, field_kind: _FieldKind) -> _Field:
+def _field(text: str, index: int) -> _CronField:
     """Parse a field, which must be in lower case.
 
     Raises:
@@ -70,54 +66,49 @@ def _field(text: str, field_kind: _FieldKind) -> _Field:
     """
     values: set[int] = set()
     nth: set[tuple[int, int | None]] = set()
-    last = False
-    if field_kind is _DAY and (nearest := _NEAREST.fullmatch(text)):
-        day = _number(nearest[1] or nearest[2], field_kind)
-        return _Field(values=(day,), wild=False, last=False, nth=(), nearest=(day,))
-    for part in text.split(","):
-        if text == "?" and field_kind in (_DAY, _WEEKDAY):
-            values.update(_numbers("*", field_kind))
-        elif part == "l" and field_kind is _DAY:
-            last = True
-        elif field_kind is _WEEKDAY and (special := _NTH.fullmatch(part)):
-            number = int(special["number"]) if special["number"] else None
-            nth |= {(weekday, number) for weekday in _numbers(special["days"] or special["last"], field_kind)}
-        else:
-            values.update(_numbers(part, field_kind))
+    last, nearest = False, index == _DAY and "w" in text
+    for part in [text] if nearest or "?" in text else text.split(","):  # neither can be part of a list
+        days = _NTH_OF_RANGE.fullmatch(part) if index == _WEEKDAY else None
+        # croniter refuses 1-5#2 and misreads fri-fri#2
+        for piece in [part] if days is None else [f"{day}{days[2]}" for day in _values(days[1], index)]:
+            numbers, ordinals = _read(piece, index)
+            if ordinals:
+                nth |= {(day, None if which == "l" else which) for day in ordinals for which in ordinals[day]}
+            elif numbers == ["l"]:
+                last = True
+            else:
+                values.update(_values(piece, index))
     if nth and values:
         raise InvalidField(f"{text} mixes days with # or L and other days")
-    return _Field(tuple(sorted(values)), text[0] in "*?", last, tuple(nth), ())
+    return _CronField(tuple(sorted(values)), text[0] in "*?", last, tuple(nth), nearest)
 
 
-def _numbers(text: str, field_kind: _FieldKind) -> list[int]:
-    """Return the values of ``*``, ``5``, ``1-5``, ``fri-mon``, ``*/5``, ``10/5`` or ``1-5/2``."""
-    span, slash, step = text.partition("/")
-    first, dash, end = span.partition("-")
-    if span == "*":
-        low, high = field_kind.low, field_kind.high
-    else:
-        low = _number(first, field_kind)
-        if end == "l" and field_kind is _DAY:
-            high = field_kind.high
-        else:
-            high = _number(end, field_kind) if dash else field_kind.high if slash else low
-    wraps = low > high
-    values = [*range(low, field_kind.high + 1), *range(field_kind.low, high + 1)] if wraps else [*range(low, high + 1)]
-    if slash:
-        if not _DIGITS.fullmatch(step) or int(step) == 0:
-            raise InvalidField(f"{step} is not a valid step")
-        values = values[:: int(step)]
-    return [0 if field_kind is _WEEKDAY and value == _SUNDAY else value for value in values]
+def _values(part: str, index: int) -> list[int]:
+    """Return the values of a part without ``L`` and ``#``; a range that croniter misreads is put right."""
+    values, _ = _read(part, index)
+    ends, _, step = part.partition("/")
+    first, dash, end = ends.partition("-")
+    if not dash:
+        return values
+    (low,), (high,) = _read(first, index)[0], [31] if end == "l" else _read(end, index)[0]
+    if low == high and (index != _WEEKDAY or end.lstrip("0") != "7" or first.lstrip("0") == "7"):  # 0-7 is all days
+        return [low]  # croniter: all values
+    if low > high and step:  # croniter begins anew at the start of the field
+        values = sorted(_read(ends, index)[0])
+        return (values[values.index(low) :] + values[: values.index(low)])[:: int(step)]
+    return values
 
 
-def _number(text: str, field_kind: _FieldKind) -> int:
-    if text in field_kind.names:
-        return field_kind.low + field_kind.names.index(text)
-    if _DIGITS.fullmatch(text):
-        number = int(text)
-        if field_kind.low <= number <= (_SUNDAY if field_kind is _WEEKDAY else field_kind.high):
-            return number
-    raise InvalidField(f"{text} is not a valid value of the field")
+def _read(part: str, index: int) -> tuple[list[Any], dict[int, set[Any]]]:
+    """Return what croniter reads: values or ``l``, and the numbers within the month by day of the week."""
+    alone = ["*"] * FIELDS
+    alone[index] = part
+    try:
+        fields, ordinals = croniter.expand(" ".join(alone))
+    except CroniterError as err:
+        raise InvalidField(f"{part} is not a valid value of the field") from err
+    low, high = croniter.RANGES[index]
+    return [*range(low, high + 1)] if fields[index] == ["*"] else fields[index], ordinals
 
 
 class _Dates:
@@ -129,15 +120,13 @@ class _Dates:
         self._months = frozenset(_field(month, _MONTH).values)
         # As in Vixie cron: if both fields restrict (neither begins with a star), a match of either is enough.
         self._both = self._day.wild or self._weekday.wild
-        self._every = len(self._day.values) == _DAY.size and len(self._weekday.values) == _WEEKDAY.size
+        self._every = len(self._day.values) == _DAYS and len(self._weekday.values) == _WEEKDAYS
 
     def of(self, number: int) -> tuple[int, ...]:
         """Return the matching days of a month as days since the epoch; month 0 is January of year 0."""
-        year, month = divmod(number, 12)
-        if month + 1 not in self._months:
+        if number % 12 + 1 not in self._months:
             return ()
-        first = date(year, month + 1, 1).toordinal() - _EPOCH
-        following = date(year + (month == 11), (month + 1) % 12 + 1, 1).toordinal() - _EPOCH
+        first, following = month_of(number)
         if self._every and not self._weekday.nth:
             return tuple(range(first, following))
         length, weekday = following - first, (first + _EPOCH_WEEKDAY) % 7
@@ -148,7 +137,7 @@ class _Dates:
         """Return the days of the month that match, for a month of `length` days that begins on `weekday`."""
         day_field = self._day
         if day_field.nearest:
-            return {_working_day(min(day, length), length, weekday) for day in day_field.nearest}
+            return {_working_day(day, length, weekday) for day in day_field.values if day <= length}
         days = {day for day in day_field.values if day <= length}
         return days | {length} if day_field.last else days
 
@@ -180,17 +169,17 @@ def _dates(day: str, month: str, weekday: str) -> _Dates:
 
 
 @lru_cache(maxsize=16_384)
-def _month(dates: _Dates, number: int) -> tuple[int, ...]:
+def _month(dates: Dates, number: int) -> tuple[int, ...]:
     return dates.of(number)
 
 
-class Pattern:
+class CronPattern:
     """An expression of five fields, or six with the second in front."""
 
-    __slots__ = ("_dates", "_hours", "_minutes", "_seconds")
+    __slots__ = ("_adjusted", "_dates", "_hours", "_minutes", "_seconds")
 
-    def __init__(self, text: str) -> None:
-        """Parse `text`.
+    def __init__(self, text: str, closed: ClosedDays | None = None) -> None:
+        """Parse `text`; the days of its times are adjusted by `closed`.
 
         Raises:
             InvalidField: a field is invalid.
@@ -199,22 +188,31 @@ class Pattern:
         self._seconds = _field(second, _SECOND).values
         self._minutes = _field(minute, _MINUTE).values
         self._hours = _field(hour, _HOUR).values
-        self._dates = _dates(day, month, weekday)
+        dates = _dates(day, month, weekday)
+        self._adjusted = None if closed is None else closed.adjust(dates)
+        self._dates: Dates = self._adjusted or dates
+
+    def moved_from(self, day: int) -> list[int]:
+        """Return the closed days whose times moved to a day."""
+        return [] if self._adjusted is None else self._adjusted.moved_from(day)
+
+    def places(self, number: int) -> dict[int, int]:
+        """Return where the times of a month fall, as in :class:`supervisor.schedule.calendars.AdjustedDates`."""
+        return {day: day for day in self._dates.of(number)} if self._adjusted is None else self._adjusted.places(number)
 
     def local_times(self, after: int) -> Iterator[int]:
         """Yield the matching local times after `after` in order, in seconds of a clock that is never set.
 
         Stop if no date matches for 50 years.
         """
-        today, now = divmod(after + 1, _DAY_S)
+        today, now = divmod(after + 1, DAY_S)
         for day in self._days(today):
-            start = day * _DAY_S
+            start = day * DAY_S
             for time in self._times(now if day == today else 0):
                 yield start + time
 
     def _days(self, today: int) -> Iterator[int]:
-        there = datetime.fromtimestamp(today * _DAY_S, UTC)
-        number = there.year * 12 + there.month - 1
+        number = month_number(today)
         days = _month(self._dates, number)
         days = days[bisect_left(days, today) :]
         last = number + _HORIZON_MONTHS

@@ -14,7 +14,7 @@ class Admission(enum.Enum):
     """Stop the oldest active run; the new run waits for its place."""
 
 
-def admit(
+def decide(
     policy: str, *, running: int, queued: int, max_concurrent: int, queue_max: int, another_waits: bool = False
 ) -> Admission:
     """Return the decision about a new run. A run that may start may still wait for slots or the daemon's limit.

@@ -33,6 +33,7 @@ from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.active_config import ResolvedConfig
 from supervisor.scheduler.reload.daemon_settings import follow
 from supervisor.scheduler.startup_shutdown import data_lock
+from supervisor.startup.orphans import end_orphans_unstored
 from supervisor.version import VERSION
 
 EX_OSERR = 71
@@ -71,15 +72,13 @@ def main() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
-        lock = data_lock.take(boot.data_dir)
-        loaded = last_good.find(boot, log, first_epoch=root.epoch == 1)
+        lock = data_lock.acquire(boot.data_dir)
+        loaded = last_good.find(boot, log)
         config = loaded.config
         database = open_database(boot, config, root, log)
         settings, warnings = (boot, []) if loaded.applied else follow(config, boot)
         try:
-            start = StartConfig(
-                ResolvedConfig(config, settings), warnings, loaded.copied, loaded.applied, loaded.read_again
-            )
+            start = StartConfig(ResolvedConfig(config, settings), warnings, loaded.applied, loaded.read_again)
             scheduler = Scheduler(root, boot, start, log, database)
         except ServerUnreachable as err:  # it was reachable a moment ago; the next scheduler waits for it
             log.error(f"the next scheduler starts: {err}")
@@ -97,6 +96,8 @@ def main() -> int:
     except (data_lock.Locked, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
         _tell_users(root, boot, err)
+        if root.epoch == 1 and isinstance(err, (StoreError, OSError)):
+            _end_orphans(root, boot, log)
         return EX_CANTCREAT
     log.info(f"ready: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
     # The objects of now live as long as the process. Scanning them in each collection would block the loop for
@@ -109,6 +110,15 @@ def main() -> int:
         log.flush()
     os.close(lock)
     return 0
+
+
+def _end_orphans(root: RootConnection, boot: DaemonSettings, log: RoundLog) -> None:
+    """End what a killed supervisor left running, except for the runs that its successor has taken over."""
+    with contextlib.suppress(RootGone, OSError):  # EPIPE: the successor was killed, too
+        root.ask({"op": "snapshot"})
+        snapshot = root.wait("snapshot")
+        known = {entry["run"] for entry in (*snapshot["instances"], *snapshot["exits"])}
+        end_orphans_unstored(boot.database, boot.daemon_id, known, log)
 
 
 def _tell_users(root: RootConnection, boot: DaemonSettings, error: Exception) -> None:

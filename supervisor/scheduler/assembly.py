@@ -1,5 +1,6 @@
 """Assembly of the scheduler: one builder per subject, and the dispatch of messages from the root."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -23,14 +24,16 @@ from supervisor.host.osport import current_boot
 from supervisor.ipc.doorbell import DoorbellServer
 from supervisor.ipc.messages import DaemonSettings, Exited, Message, ProtocolError
 from supervisor.ipc.recent_starts import read_run_ids
-from supervisor.scheduler.control.access_operations import AccessOperations, CertificateReader, HookOperations
+from supervisor.scheduler.control.access_operations import FAMILIAR, AccessOperations, CertificateReader, HookOperations
+from supervisor.scheduler.control.agenda_operations import AgendaOperations
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Progress, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
-from supervisor.scheduler.control.control_socket import ControlServer
+from supervisor.scheduler.control.control_socket import ControlServer, Operations, RequestEntry
+from supervisor.scheduler.control.external_runs import ExternalRuns
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
-from supervisor.scheduler.control.unit_operations import UnitOperations
+from supervisor.scheduler.control.unit_operations import PAUSE, DaemonPause, UnitOperations
+from supervisor.scheduler.control.window_operations import WINDOWS, WindowOperations, windows_of
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, CommitListener, Committer
 from supervisor.scheduler.database.damage import DamageMonitor
@@ -39,14 +42,17 @@ from supervisor.scheduler.database.disk_reserve import DiskReserve
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.opening import TAKEN_UP, Restoration, restored, tell_restored
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
-from supervisor.scheduler.database.retention import Retention
+from supervisor.scheduler.database.retention import RetentionChecks
 from supervisor.scheduler.database.samplers import HostSampler, RunSampler
 from supervisor.scheduler.export_processes import Exports
+from supervisor.scheduler.flows.executor import Flows
+from supervisor.scheduler.flows.open_flows import StoredFlows, read_open_flows
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.event_log import EventLog, left_over
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop, RoundLog
+from supervisor.scheduler.loop.procedures import Procedure, Procedures, Refused
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import UserLookup
 from supervisor.scheduler.notifications.clock_report import ClockReport
@@ -54,15 +60,18 @@ from supervisor.scheduler.notifications.heartbeat_urls import Heartbeats
 from supervisor.scheduler.notifications.notifications import NotificationOperations, Notifications
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
-from supervisor.scheduler.notifications.run_alerts import RunAlerts
+from supervisor.scheduler.notifications.run_alerts import LogReport, RunAlerts
+from supervisor.scheduler.notifications.task_promises import TaskPromises
 from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.active_config import INFO, ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
 from supervisor.scheduler.reload.config_reload import ConfigApplier, Configurable, Reloader, ReloadRequest
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.conditions import TaskConditions
 from supervisor.scheduler.runs.failure_output import OutputSearches
 from supervisor.scheduler.runs.file_changes import FileChanges
+from supervisor.scheduler.runs.gates import Gates
 from supervisor.scheduler.runs.live_units import RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -71,9 +80,9 @@ from supervisor.scheduler.services.service_controller import ServiceController
 from supervisor.scheduler.services.start_order import start_order
 from supervisor.scheduler.services.watcher_client import WatcherClient
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns, read
-from supervisor.scheduler.startup_shutdown.orphans import end_orphans
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units, save_leftover_rings
+from supervisor.startup.orphans import end_orphans
 
 _SHUT_DOWN = "shut_down"
 """Name in the store of the start time of the latest daemon that was shut down in order."""
@@ -85,12 +94,10 @@ class StartConfig(Struct, frozen=True):
     resolved: ResolvedConfig
     warnings: list[str]
     """A text for each setting of the configuration that could not be applied."""
-    copied: bool
-    """Whether it comes from the copy of the active configuration."""
     applied: bool
     """Whether the root has its settings."""
     read_again: bool
-    """Whether a restarted scheduler had to read the files, because it found no copy."""
+    """Whether it was read from the files, because there was no copy of the active one."""
 
 
 class StoredState(Struct, frozen=True):
@@ -112,10 +119,17 @@ class StoredState(Struct, frozen=True):
     clock: dict[str, object] | None
     """State of the removal clock."""
     info: dict[str, object]
-    """Facts about the active configuration; empty if it was read from the files."""
+    """Facts about the active configuration; empty if it has just become active."""
+    familiar: dict[str, int]
+    """Clients that have sent an account's right password."""
     ended: dict[str, bool]
     """Whether the latest run of a task succeeded, by name; only tasks that ended since the daemon started."""
     usages: dict[str, Usage]
+    flows: StoredFlows
+    pause: object
+    """The pause of all schedules; None if there is none."""
+    windows: object
+    """How people opened and closed windows."""
 
 
 def read_state(
@@ -149,9 +163,13 @@ def read_state(
         events=events,
         bulk_job=last_job(database),
         clock=get_meta(database, STATE),
-        info=(get_meta(database, INFO) or {}) if start.copied else {},
+        info={} if first or start.read_again else get_meta(database, INFO, {}),
+        familiar=get_meta(database, FAMILIAR, {}),
         ended={} if first else ended_since(database, boot.started_at),
         usages=of_running(database, known_runs.running),
+        flows=read_open_flows(database),
+        pause=get_meta(database, PAUSE),
+        windows=get_meta(database, WINDOWS),
     )
 
 
@@ -169,6 +187,7 @@ class Scheduler(CommitListener, StoreListener):
         self._end_reported = False
         state = read_state(root, boot, start, database, log)
         self._units = state.units
+        self._windows = windows_of(self._config, state.windows)
         self._reserve: DiskReserve | None = None
         self._database_watch: DatabaseWatch | None = None
         self._build_store(database, state)
@@ -186,6 +205,7 @@ class Scheduler(CommitListener, StoreListener):
         self._config_applier.settings(start.resolved.boot)
         if not start.applied:
             self._active_config.applied()
+        self._active_config.advise()
         root.send({"op": "ready"})
 
     def _build_store(self, database: Database, state: StoredState) -> None:
@@ -196,30 +216,40 @@ class Scheduler(CommitListener, StoreListener):
         self._event_log.announce(state.first_event, state.events)
         self._event_log.ring_at_round_end()
         self._committer = Committer(self._loop, self._store, self._event_log, self._log, self)
-        self._core = Core(self._loop, self._daemon, self._committer, self._log)
+        self._core = Core(self._loop, self._daemon, self._committer, self._log, Procedures())
 
     def _build_notifications(self) -> None:
-        loop, boot, config, log = self._loop, self._boot, self._config, self._log
-        self._notifications = Notifications(config, self._deliver)
-        self._notifier_client = NotifierClient(loop, log)
+        config = self._config
+        self._notifications = Notifications(config, self._deliver, self._windows)
+        self._notifier_client = NotifierClient(self._loop, self._log)
         on_lost = self._notifications.deliveries_lost
-        self._outbox = Outbox(loop, boot, self._committer, self._notifier_client, log, on_lost=on_lost)
-        self._heartbeats = Heartbeats(loop, self._committer, self._notifier_client, config, log)
+        self._outbox = Outbox(self._core, self._notifier_client, on_lost=on_lost)
+        self._heartbeats = Heartbeats(self._core, self._notifier_client, config)
 
     def _build_runs(self, state: StoredState) -> None:
         loop, boot, log, notifications = self._loop, self._boot, self._log, self._notifications
         core, user_lookup = self._core, UserLookup(loop)
         self._engine = engine = RunEngine(core, self._root, notifications, user_lookup)
         self._watcher = watcher = WatcherClient(loop, boot, log)
-        self._controller = ServiceController(core, engine, user_lookup, watcher, notifications, first=state.first)
+        self._controller = ServiceController(core, engine, user_lookup, watcher, notifications, self._root)
+        self._controller.sockets.know(state.known.sockets)
         self._controller.dependency_gate.know(self._units, state.ended)
         self._jobs = LaunchedJobs(core, user_lookup, watcher, self._root)
-        engine.observers = [RunAlerts(loop, boot, notifications, self._committer), self._heartbeats, self._jobs]
-        engine.connect(self._controller, OutputSearches(loop, boot, watcher, self._root, log), self._jobs)
+        self._promises = TaskPromises(core, notifications, engine.obstacles)
+        conditions = TaskConditions(core, engine, user_lookup, watcher)
+        gates = Gates(core, engine, self._units, notifications)
+        alerts = RunAlerts(core, notifications)
+        engine.observers = [alerts, self._heartbeats, self._jobs, self._promises, conditions, gates]
+        flows = Flows(core, engine, self._units, state.flows)
+        self._external = ExternalRuns(core, engine, self._units, self._config)
+        outputs = OutputSearches(loop, boot, watcher, log)
+        engine.connect(self._controller, outputs, self._jobs, flows, conditions, self._external)
         engine.configure(self._config)
-        self._daemon.ending = state.known.ending
+        self._daemon.ending, self._daemon.first = state.known.ending, state.first
         self._run_sampler = RunSampler(loop, self._committer.commit, os.getppid(), state.known.running, state.usages)
-        self._shutdown = Shutdown(core, engine.live, engine.stop, self._controller, boot.shutdown_timeout_ms)
+        self._shutdown = Shutdown(
+            core, self._root, engine.live, engine.stop, self._controller, boot.shutdown_timeout_ms
+        )
 
     def _build_database_monitors(self) -> None:
         loop, boot, log = self._loop, self._boot, self._log
@@ -232,14 +262,19 @@ class Scheduler(CommitListener, StoreListener):
 
     def _build_schedules(self, state: StoredState) -> None:
         loop, core, engine, log = self._loop, self._core, self._engine, self._log
-        self._bulk = BulkJobs(loop, self._daemon, self._committer, self._long_reads, state.bulk_job)
+        self._bulk = BulkJobs(self._core, self._long_reads, state.bulk_job)
         clock = RemovalClock(loop, current_boot(), state.clock, self._clock_doubted)
-        self._retention = Retention(loop, self._bulk, self._janitor, self._config, clock, log)
-        self._scheduled_starts = ScheduledStarts(core, engine)
+        self._retention = RetentionChecks(self._core, self._bulk, self._janitor, self._config, clock)
+        self._scheduled_starts = starts = ScheduledStarts(core, engine, self._windows, self._promises)
+        self._window_operations = WindowOperations(
+            core, self._windows, self._units, starts, engine.stop, self._outbox.send_due
+        )
+        self._daemon_pause = DaemonPause(core, self._scheduled_starts, self._units, state.pause)
         self._file_changes = FileChanges(core, engine.create_task_run, self._units, self._config)
         self._clock_report = ClockReport(
             self._committer, self._scheduled_starts, self._units, self._notifications, clock, log
         )
+        self._log_report = LogReport(engine.live, self._notifications, log)
         self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, self._committer.commit)
 
     def _information(self, start: StartConfig, state: StoredState) -> dict[str, object]:
@@ -255,6 +290,7 @@ class Scheduler(CommitListener, StoreListener):
                 *map(str, config.warnings),
                 *([last_good.UNCONFIRMED] if unconfirmed else []),
             ],
+            "config_advice": state.info.get("config_advice", []),
             "config_unconfirmed": unconfirmed,
             "config_stale": bool(state.info.get("config_stale")),
             "timezone": config.daemon.timezone,
@@ -272,21 +308,27 @@ class Scheduler(CommitListener, StoreListener):
         with self._committer.changing() as change:
             tell_restored(state.restoration, change, self._notifications)
             self._store_configuration(change)
-            change.write(lambda db: store_passes(db, [run.id for run in state.known.unfinished]))
+            change.write(store_passes, [run.id for run in state.known.unfinished])
             take_over = TakeOver(self._core, self._engine, self._controller, self._root, self._units, self._jobs)
             take_over.reconcile(state.known, change)
-            change.write(lambda db: set_meta(db, TAKEN_UP, self._boot.started_at))
+            change.write(set_meta, TAKEN_UP, self._boot.started_at)
             self._bulk.announce_unreported(change)
+            for unit in self._units.values():
+                self._scheduled_starts.lift_pause(unit)
+            self._daemon_pause.lift()
             self._start_units(change, first=state.first)
             self._complete_reload(take_over, change)
+            self._controller.sockets.settle(self._units)
             if state.first and state.earlier is not None:
                 self._notifications.daemon_restarted(change, orderly=state.orderly)
         return take_over
 
     def _start_schedules(self, state: StoredState) -> None:
         self._outbox.start(self._config, first=state.first)
+        self._window_operations.follow()
         if not self._daemon.ending:
             self._scheduled_starts.start(self._units.values())
+            self._promises.start(self._units.values())
             self._file_changes.start()
         self._clock_report.start(first=state.first)
         with self._committer.changing() as change:
@@ -306,19 +348,26 @@ class Scheduler(CommitListener, StoreListener):
         files.start()
         certificate = CertificateReader(files, config)
         hooks = HookOperations(config)
-        self._build_reload(start, take_over, files, [certificate, limit, hooks, self._file_changes])
-        operations = operations_of(
+        agenda = AgendaOperations(core, self._units, self._windows, self._daemon_pause, config)
+        followers: list[Configurable] = [certificate, limit, hooks, self._external, self._file_changes, agenda]
+        self._build_reload(start, take_over, files, followers)
+        operations = Operations(
+            core.procedures,
             RunOperations(core, engine, self._units, self._info, self._daemon_state, limit),
             UnitOperations(core, engine.stop, self._controller, self._scheduled_starts, self._units),
             many,
-            AccessOperations(loop, self._committer),
-            NotificationOperations(self._committer),
+            AccessOperations(loop, self._committer, boot.run_token_key, state.familiar),
+            NotificationOperations(self._core),
             self._outbox,
             self._reloader,
             self._damage,
             certificate,
             hooks,
+            self._external,
             self._clock_report,
+            self._daemon_pause,
+            self._window_operations,
+            agenda,
         )
         self._control = ControlServer(loop, boot.control_socket, boot.token, operations, boot.api_account)
 
@@ -342,43 +391,47 @@ class Scheduler(CommitListener, StoreListener):
                 self._janitor,
                 self._retention,
                 self._exports,
+                self._window_operations,
                 *configurable,
             ],
             self._shutdown,
         )
-        self._active_config = ActiveConfig(
-            start.resolved, files, self._info, self._committer, self._notifications, self._log
-        )
+        self._active_config = ActiveConfig(start.resolved, files, self._info, self._core, self._notifications)
         changes = UnitChanges(
             self._core, self._engine, self._controller, self._scheduled_starts, self._units, take_over.leaving
         )
-        self._reloader = Reloader(
-            self._daemon, self._committer, changes, self._active_config, self._config_applier.apply, self._log
-        )
+        self._reloader = Reloader(self._core, changes, self._active_config, self._config_applier.apply)
 
     def _running(self) -> int:
         """Return the number of runs with a process."""
         return sum(
             run.state in (run_transitions.State.RUNNING, run_transitions.State.STOPPING)
-            for run in self._engine.live.values()
+            for run in self._engine.at_root()
         )
 
     def _is_ready(self) -> None:
         self._daemon.ready = True
+        with contextlib.suppress(OSError):  # ENOENT: this is not the daemon's first scheduler
+            os.unlink(self._boot.starting)
 
     def _daemon_state(self) -> dict[str, object]:
         """Return the present state of the daemon for the ``info`` operation."""
         no_room = self._reserve is not None and self._reserve.missing
+        logs = self._log_report.facts()
         return {
-            "storing": self._committer.storing and self._daemon.ready,
+            "storing": self._committer.storing,
+            "ready": self._daemon.ready,
             "degraded": self._daemon.starts_wait
             or self._damage.there
             or self._daemon.short_of_memory
             or no_room
-            or self._info["config_unconfirmed"],
+            or self._info["config_unconfirmed"]
+            or bool(logs["log_problems"]),
             "exports": self._exports.report(),
             **self._clock_report.facts(),
+            **self._window_operations.facts(),
             **self._file_changes.report(),
+            **logs,
         }
 
     def logs_may_grow(self) -> bool:
@@ -388,7 +441,7 @@ class Scheduler(CommitListener, StoreListener):
     def files_removed(self, last: int, kept_files: list[int]) -> None:
         """Forget the purged runs up to number `last`, except `kept_files`, whose files the janitor could not remove."""
         with self._committer.changing() as change:
-            change.write(lambda db: forget_purged(db, last, kept_files))
+            change.write(forget_purged, last, kept_files)
 
     def database_damaged(self) -> None:
         """Check the database after the janitor found damage."""
@@ -419,7 +472,7 @@ class Scheduler(CommitListener, StoreListener):
 
     def database_doubted(self, doubted: bool) -> None:
         """Withhold acknowledgements of ended runs while the database may be damaged."""
-        self._engine.hold_acknowledgements(doubted)
+        self._engine.acknowledgements.hold(doubted)
 
     def database_lost(self, damage: str, remedy: str) -> None:
         """Report a damaged database that only a user can repair."""
@@ -463,18 +516,18 @@ class Scheduler(CommitListener, StoreListener):
         for unit in self._units.values():
             self._store_unit(unit, change)
         names, info = list(self._units), dict(self._info)
-        change.write(lambda db: forget_missing(db, names))
-        change.write(lambda db: set_meta(db, INFO, info))
+        change.write(forget_missing, names)
+        change.write(set_meta, INFO, info)
 
     @staticmethod
     def _store_unit(unit: Unit, change: Change) -> None:
         text = definition_text(unit.definition)
         recorded = unit.recorded
-        change.write(lambda db: upsert_task(db, unit.name, unit.definition.kind, text))
-        change.write(lambda db: set_current(db, unit.name, recorded, change.now_ms))
-        change.write(lambda db: drop_instances(db, unit.name, len(unit.instances)))
+        change.write(upsert_task, unit.name, unit.definition.kind, text)
+        change.write(set_current, unit.name, recorded, change.now_ms)
+        change.write(drop_instances, unit.name, len(unit.instances))
         columns = {"stopped": unit.stopped, "rolling": stored_text(unit.rolling)}
-        change.write(lambda db: update_task(db, unit.name, **columns))
+        change.write(update_task, unit.name, **columns)
 
     def _start_units(self, change: Change, *, first: bool) -> None:
         """Start services; if the daemon has just started, also tasks with ``run_on_start``."""
@@ -486,18 +539,19 @@ class Scheduler(CommitListener, StoreListener):
                 self._controller.take_over(unit, change)
             elif first:
                 self._run_on_start(unit, boot, change)
-        if not first:
-            self._controller.finish_stops(self._units.values(), change)
+        self._controller.finish_stops(self._units.values(), change)
 
     def _run_on_start(self, unit: Unit, boot: str, change: Change) -> None:
         task = unit.task
-        if task is None or not task.run_on_start or unit.paused:
+        if task is None or not task.run_on_start or unit.paused or self._daemon.paused:
+            return
+        if self._windows.opening(unit.name, change.now_ms) is not None:
             return
         if task.run_on_start == "boot":
             if boot and unit.last_boot == boot:
                 return
             unit.last_boot = boot
-            change.write(lambda db: update_task(db, unit.name, last_boot=boot))
+            change.write(update_task, unit.name, last_boot=boot)
         self._engine.create_task_run(unit, task, change, RunRequest(trigger="startup"))
 
     def _complete_reload(self, take_over: TakeOver, change: Change) -> None:
@@ -536,21 +590,24 @@ class Scheduler(CommitListener, StoreListener):
         elif op == "stopping":
             self._jobs.stop_job(message["run"])
         elif op == "log":
-            self._engine.log_changed(message["run"], message["state"], message["reason"], change)
+            self._log_report.changed(message, change)
         elif op == "left_running":
             self._info["left_running"] = message["runs"]
         elif op in ("memory", "waiting", "starts"):
             self._on_shortage(op, message, change)
         elif op == "reload":
-            self._reloader.reload(
-                ReloadRequest(by="SIGHUP", dry_run=False), lambda _answer: self._root.send({"op": "reloaded"})
-            )
+            self._core.procedures.start(self._reload())
         elif op == "shutdown":
             self._shut_down(change)
         else:
             raise ProtocolError(f"the root sent {op}")
         # A start can wait to be stored: until its end is acknowledged, the root can tell a new scheduler of it.
         self._committer.commit(change, can_wait=op == "started")
+
+    def _reload(self) -> Procedure[None]:
+        with contextlib.suppress(Refused):
+            yield from self._reloader.reload(ReloadRequest(by="SIGHUP", dry_run=False), RequestEntry())
+        self._root.send({"op": "reloaded"})
 
     def _on_notified(self, message: Message) -> None:
         run = self._engine.live.get(message["run"])
@@ -573,7 +630,7 @@ class Scheduler(CommitListener, StoreListener):
             self._scheduled_starts.end(unit)
         self._shutdown.start(self._units.values(), change)
         started_at = self._daemon.boot.started_at
-        change.write(lambda db: set_meta(db, _SHUT_DOWN, started_at))
+        change.write(set_meta, _SHUT_DOWN, started_at)
         self._loop.after(0, self._report_end_if_idle)
 
     def _report_end_if_idle(self) -> None:
@@ -582,11 +639,10 @@ class Scheduler(CommitListener, StoreListener):
         self._shutdown.go_on()
         if not self._committer.idle:
             return
-        at_root = (run.id for run in self._engine.live.values() if run.state in run_transitions.HELD_BY_ROOT)
-        if any(run_id not in self._jobs.lost for run_id in at_root):
+        if any(run.id not in self._jobs.lost for run in self._engine.at_root()):
             return
         self._end_reported = True
-        self._engine.acknowledge()
+        self._engine.acknowledgements.send()
         self._root.send({"op": "ready_to_end"})
 
     def run(self) -> None:
@@ -602,6 +658,7 @@ class Scheduler(CommitListener, StoreListener):
         self._control.close()
         try:
             self._committer.close()
+            self._core.procedures.close()
         except StoreError as err:  # the final checkpoint failed; all acknowledged changes are stored
             self._log.error(f"cannot close the database: {err}")
         self._event_log.close(last=self._daemon.ending)

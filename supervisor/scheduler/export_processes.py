@@ -25,6 +25,7 @@ from supervisor.scheduler.notifications.notifications import Notifications
 def job_of(export: Export, boot: DaemonSettings, config: Config, host: str, begin_at: int) -> ExportJob:
     """Return the job for an exporter process; `begin_at`: time in ms before which a new export ignores lines."""
     units: Mapping[str, Task | Service] = {**config.tasks, **config.services}
+    selected = {name for name, unit in units.items() if selects(export, unit)}
     narrowed = bool(export.groups or export.tags)
     return ExportJob(
         name=export.name,
@@ -37,7 +38,8 @@ def job_of(export: Export, boot: DaemonSettings, config: Config, host: str, begi
         token=boot.token,
         log_level=config.daemon.log_level,
         host=host,
-        units=sorted(name for name, unit in units.items() if selects(export, unit)),
+        units=sorted(selected),
+        excluded=sorted(units.keys() - selected),
         globs=[] if narrowed else list(export.tasks or ("*",)),
         begin_at=begin_at,
         streams=sorted(STREAM_NAMES.index(stream) for stream in export.streams),
@@ -47,6 +49,7 @@ def job_of(export: Export, boot: DaemonSettings, config: Config, host: str, begi
         keep=export.keep,
         address=export.address or "",
         facility=export.facility,
+        format=export.format or "",
         url=export.url or "",
         spans=export.spans,
         tenant=export.tenant or "",
@@ -62,19 +65,17 @@ class _RunningExport(HelperClient):
 
     def __init__(self, loop: Loop, log: Log, export: Export, job: ExportJob, reports: "Exports") -> None:
         self.export = export
-        self.job = job
         self.status = ExportStatus()
-        self.configured = True
         self.alert: Timer | None = None
         """Timer of the notification, from the first failure until the export works again."""
         self.process = HelperProcess(loop, log, "exporter", self, title=f"exporter of {export.name}")
+        self.job = job
         self._reports = reports
+        self.send_job()
 
-    def helper_wanted(self) -> bool:
-        return self.configured
-
-    def helper_started(self) -> None:
-        self.process.send(self.job.to_message())
+    def send_job(self) -> None:
+        """Send the job to this process and its successors."""
+        self.process.request("job", self.job.to_message())
 
     def helper_sent(self, message: Message) -> None:
         self._reports.reported(self, ExportStatus.from_dict(message["status"]))
@@ -109,19 +110,18 @@ class Exports:
         """Apply a configuration: start new exports, replace changed ones, end removed ones."""
         for name in [name for name in self._running if name not in config.exports]:
             gone = self._running.pop(name)
-            gone.configured = False
             self._end_alert(gone)
             gone.process.close()
         for name, export in config.exports.items():
             job = job_of(export, self._boot, config, self._host, self._info["config_loaded_at"])
             running = self._running.get(name)
             if running is None:
-                running = self._running[name] = _RunningExport(self._loop, self._log, export, job, self)
-                running.process.ensure_started()
+                self._running[name] = _RunningExport(self._loop, self._log, export, job, self)
                 continue
             changed, running.export, running.job = job != running.job, export, job
             if changed:
-                running.process.close()
+                running.process.replace()
+                running.send_job()
 
     def report(self) -> list[dict[str, object]]:
         """Return the state of all exports for the ``info`` operation."""
@@ -152,7 +152,7 @@ class Exports:
         since = running.status.failing_since
         if running.alert is None and since is not None:
             left_ms = since + running.export.alert_after_ms - self._loop.now_ms()
-            running.alert = self._loop.after(max(0, left_ms), lambda: self._report_failing(running))
+            running.alert = self._loop.after(max(0, left_ms), self._report_failing, running)
 
     @staticmethod
     def _end_alert(running: _RunningExport) -> None:
@@ -169,5 +169,4 @@ class Exports:
     def close(self) -> None:
         """Close the connections, which makes the exporters finish their batches and exit."""
         for running in self._running.values():
-            running.configured = False
             running.process.close()

@@ -2,16 +2,18 @@
 
 import os
 import pwd
+import shlex
 import sys
 from importlib.util import find_spec
 
 from msgspec import Struct, field
 
 from supervisor.config.daemon_tables import Http
-from supervisor.config.files.lookup import API_USER
+from supervisor.config.files.lookup import API_USER, SYSTEM_DATA
 from supervisor.config.problems import UnusableObject
 from supervisor.host.files import nearest_existing
 from supervisor.host.osport import become
+from supervisor.host.unix_accounts import system_user
 
 _KEY = ("http", "user")
 _MAX_PATH_BYTES = 4096
@@ -44,7 +46,7 @@ def resolve_api_user(http: Http) -> ApiUser:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        remedy = f"run: useradd --system {name}"
+        remedy = f"run: {' && '.join(map(shlex.join, system_user(name, SYSTEM_DATA)))}"
         if http.user is not None:
             raise UnusableObject(f"no such user on this host: {name}", remedy, path=_KEY) from None
         return ApiUser(warning=f"API workers run as root: user {name} does not exist", remedy=remedy)

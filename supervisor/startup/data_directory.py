@@ -8,14 +8,16 @@ import pwd
 import stat
 import time
 
-from supervisor.host.files import nearest_existing, replace_file
+from supervisor.host.files import make_parents, nearest_existing, replace_file
 from supervisor.ipc import run_token
-from supervisor.startup.parent_directories import make_parents
-from supervisor.startup.refusal import Cause, NotStarted
+from supervisor.ipc.messages import ID, LOCK, RUN_TOKEN_KEY, DaemonSettings
+from supervisor.startup.refusal import NotStarted, RefusalCause
 
 RESERVE = "reserve"
 """Name of the file that reserves disk space for the database."""
 
+HOMELESS = "the user has no home directory; set data_dir in [daemon], or HOME"
+"""Why the default for the data directory is a relative path, which is another directory for each command."""
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _ID_CHARS = 26
 _START_BYTES = 1 << 20
@@ -23,7 +25,6 @@ _START_BYTES = 1 << 20
 _MIN_BYTES = 4096
 """Space without which no start is attempted. More is not required, because the files may exist already."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_RUN_TOKEN_KEY = "run_token.key"  # noqa: S105 - the name of a file
 
 
 def prepare(path: str) -> None:
@@ -34,6 +35,8 @@ def prepare(path: str) -> None:
     Raises:
         NotStarted: it cannot be used; the message gives the reason.
     """
+    if not os.path.isabs(path):
+        raise NotStarted(f"cannot use the data directory {path}: {HOMELESS}", RefusalCause.DATA_DIRECTORY)
     try:
         make_parents(path)
         try:
@@ -57,7 +60,7 @@ def prepare(path: str) -> None:
         of_all = mode & stat.S_ISVTX  # a directory like /tmp, whose mode must not change
         remedy = "use a directory of its own" if of_all else f"run: chmod o-w {path}"
         text = f"the data directory {path} is writable by everyone (mode {mode:04o}); {remedy}"
-        raise NotStarted(text, Cause.DATA_DIRECTORY)
+        raise NotStarted(text, RefusalCause.DATA_DIRECTORY)
 
 
 def _take_over(path: str) -> None:
@@ -79,7 +82,7 @@ def _take_over(path: str) -> None:
             raise NotStarted(
                 f"the data directory {path} belongs to {_user(status.st_uid)}, who could redirect root's writes; "
                 f"run: chown -R root: {path}",
-                Cause.DATA_DIRECTORY,
+                RefusalCause.DATA_DIRECTORY,
             )
     finally:
         os.close(directory)
@@ -93,7 +96,7 @@ def take_lock(path: str) -> int:
     Raises:
         NotStarted: another process holds the lock, or the file cannot be created.
     """
-    name = os.path.join(path, "lock")
+    name = os.path.join(path, LOCK)
     try:
         fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as err:
@@ -106,7 +109,7 @@ def take_lock(path: str) -> int:
     except BlockingIOError as err:
         holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
-        raise NotStarted(f"a daemon already runs on {path} (pid {holder})", Cause.ALREADY_RUNNING) from err
+        raise NotStarted(f"a daemon already runs on {path} (pid {holder})", RefusalCause.ALREADY_RUNNING) from err
     except OSError as err:
         os.close(fd)
         raise unusable(path, err) from err
@@ -114,52 +117,36 @@ def take_lock(path: str) -> int:
 
 
 def identity(path: str) -> str:
-    """Return the ULID of the data directory; create it at the first use. The caller must hold the lock.
+    """Return the ULID of the data directory; at the first use a new one, which :func:`store_identity` will write.
 
     Raises:
-        NotStarted: it cannot be read or stored, or is not a ULID.
+        NotStarted: it cannot be read, or is not a ULID.
     """
-    name = os.path.join(path, "id")
+    name = os.path.join(path, ID)
     try:
         with open(name, encoding="ascii", errors="replace") as file:
             text = file.read(64).strip()
     except FileNotFoundError:
-        text = new_id()
-        _store(path, name, text)
+        return new_id()
     except OSError as err:
         raise unusable(path, err) from err
     if len(text) != _ID_CHARS or not set(text) <= set(_CROCKFORD):
         message = f"{name} has no valid id; restore it, or remove it for a new one"
-        raise NotStarted(message, Cause.DATA_DIRECTORY)
-    return text
-
-
-def renew(path: str) -> str:
-    """Give the data directory a new ULID, because another directory, its original, uses the present one.
-
-    The caller must hold the lock.
-
-    Raises:
-        NotStarted: it cannot be stored.
-    """
-    text = new_id()
-    _store(path, os.path.join(path, "id"), text)
+        raise NotStarted(message, RefusalCause.DATA_DIRECTORY)
     return text
 
 
 def run_token_key(directory: str) -> str:
-    """Return the key for tokens of runs (:mod:`supervisor.ipc.run_token`); create it at the first start.
+    """Return the key for tokens of runs (:mod:`supervisor.ipc.run_token`); at the first start a new one.
 
     Raises:
-        NotStarted: it cannot be read or written, or is invalid.
+        NotStarted: it cannot be read, or is invalid.
     """
-    name = os.path.join(directory, _RUN_TOKEN_KEY)
+    name = os.path.join(directory, RUN_TOKEN_KEY)
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        key = os.urandom(run_token.KEY_BYTES).hex()
-        _store(directory, name, key)
-        return key
+        return os.urandom(run_token.KEY_BYTES).hex()
     except OSError as err:
         raise unusable(directory, err) from err
     try:
@@ -168,9 +155,22 @@ def run_token_key(directory: str) -> str:
         os.close(fd)
     if len(key) != 2 * run_token.KEY_BYTES:
         raise NotStarted(
-            f"{name} has no valid key; remove it, and the next start creates a new one", Cause.DATA_DIRECTORY
+            f"{name} has no valid key; remove it, and the next start creates a new one", RefusalCause.DATA_DIRECTORY
         )
     return key
+
+
+def store_identity(boot: DaemonSettings) -> None:
+    """Write the id and the key for tokens of runs atomically and durably, once the start is certain.
+
+    Raises:
+        NotStarted: a file cannot be written.
+    """
+    try:
+        for name, text in boot.identity_files.items():
+            replace_file(os.path.join(boot.data_dir, name), f"{text}\n", durable=True)
+    except OSError as err:
+        raise unusable(boot.data_dir, err) from err
 
 
 def new_id() -> str:
@@ -181,7 +181,7 @@ def new_id() -> str:
 
 def unusable(path: str, err: OSError) -> NotStarted:
     """Return the error to raise when `err` makes the data directory unusable."""
-    return NotStarted(f"cannot use the data directory {path}: {_reason(path, err)}", Cause.DATA_DIRECTORY)
+    return NotStarted(f"cannot use the data directory {path}: {_reason(path, err)}", RefusalCause.DATA_DIRECTORY)
 
 
 def _reason(path: str, err: OSError) -> str:
@@ -229,17 +229,9 @@ def _release_reserve(path: str) -> None:
     The scheduler recreates the file once the disk has space, and reports the full disk until then.
     """
     with contextlib.suppress(OSError):  # ENOENT; EWOULDBLOCK: a daemon uses the directory
-        fd = os.open(os.path.join(path, "lock"), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(os.path.join(path, RESERVE))
         finally:
             os.close(fd)
-
-
-def _store(path: str, name: str, text: str) -> None:
-    """Write `text` to the file `name` atomically and durably: after a crash the file is complete or absent."""
-    try:
-        replace_file(name, f"{text}\n", durable=True)
-    except OSError as err:
-        raise unusable(path, err) from err

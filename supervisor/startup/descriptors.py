@@ -3,7 +3,7 @@
 import resource
 
 from supervisor.host.shortage import LEAST
-from supervisor.startup.refusal import Cause, NotStarted
+from supervisor.startup.refusal import NotStarted, RefusalCause
 
 
 def require() -> None:
@@ -17,5 +17,5 @@ def require() -> None:
         raise NotStarted(
             f"at most {hard} files may be open (the hard limit RLIMIT_NOFILE), and a daemon needs {LEAST}; "
             f"raise it: LimitNOFILE= of the unit, ulimit -Hn, or --ulimit nofile= of a container",
-            Cause.HOST,
+            RefusalCause.HOST,
         )

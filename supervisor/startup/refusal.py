@@ -3,7 +3,7 @@
 import enum
 
 
-class Cause(enum.Enum):
+class RefusalCause(enum.Enum):
     """The causes that prevent a start; each has its own exit code, by which scripts tell them apart."""
 
     CONFIGURATION = "configuration"
@@ -15,6 +15,6 @@ class Cause(enum.Enum):
 class NotStarted(Exception):
     """The daemon cannot start; the message gives the reason and the remedy."""
 
-    def __init__(self, message: str, cause: Cause) -> None:
+    def __init__(self, message: str, cause: RefusalCause) -> None:
         super().__init__(message)
         self.cause = cause

@@ -1,14 +1,16 @@
 """The runtime directory, for rings and internal sockets. It is in shared memory, and accessible only to its user."""
 
+import contextlib
 import fcntl
 import glob
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from supervisor.host.shared_memory import MOUNTS, UnusableDirectory, file_system_types, prepare_directory
 from supervisor.ipc.messages import LOCK
-from supervisor.startup.refusal import Cause, NotStarted
+from supervisor.startup.refusal import NotStarted, RefusalCause
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the owner and mode of what lies there are checked
 
@@ -38,7 +40,7 @@ def prepare(daemon_id: str, environ: Mapping[str, str], mounts: str = MOUNTS, *,
         else:
             return path
     message = f"no place in shared memory (tmpfs) for the runtime directory:{''.join(reasons)}"
-    raise NotStarted(message, Cause.DATA_DIRECTORY)
+    raise NotStarted(message, RefusalCause.DATA_DIRECTORY)
 
 
 def bases(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> list[str]:
@@ -62,13 +64,15 @@ class LockedRuntimeDirectory(NamedTuple):
 
     The lock is on a file inside: any user who may read the directory itself could lock that.
     """
+    new: bool
+    """Whether it has no files of an earlier daemon."""
 
 
 class IdentityInUse(Exception):
     """Another running daemon has the same identity."""
 
 
-def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> LockedRuntimeDirectory:
+def acquire(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> LockedRuntimeDirectory:
     """Create the runtime directory of a daemon with :func:`prepare`, and lock it.
 
     Raises:
@@ -82,6 +86,10 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> LockedR
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:  # a daemon that just exited has removed the directory
             continue
+        except OSError as err:  # ENOSPC
+            with contextlib.suppress(OSError):  # ENOTEMPTY: it has files of an earlier daemon
+                os.rmdir(path)
+            raise NotStarted(f"{name} cannot be created: {err.strerror}", RefusalCause.DATA_DIRECTORY) from err
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -89,8 +97,20 @@ def take(daemon_id: str, environ: Mapping[str, str], *, shared: bool) -> LockedR
             raise IdentityInUse from None
         if _is_still(name, fd):
             os.set_inheritable(fd, True)
-            return LockedRuntimeDirectory(path, fd)
+            return LockedRuntimeDirectory(path, fd, os.listdir(path) == [LOCK])
         os.close(fd)
+
+
+@contextlib.contextmanager
+def removed_unless_started(runtime: LockedRuntimeDirectory) -> Iterator[None]:
+    """Remove a new runtime directory if the start fails; nothing else would, because its name is stored later."""
+    try:
+        yield
+    except BaseException:
+        if runtime.new:
+            shutil.rmtree(runtime.path, ignore_errors=True)
+        os.close(runtime.lock)
+        raise
 
 
 def _is_still(path: str, fd: int) -> bool:

@@ -1,8 +1,8 @@
 """Makes a consistent copy of a data directory, even while a daemon uses it.
 
 The database is copied first, in the state of one moment. Then the logs of its runs are copied, as far as they are
-written. So each copied log belongs to a run in the copy. Files that are meaningless elsewhere are not copied: locks,
-sockets, and secret parameters of runs, which the daemon forgets when it ends.
+written. So each copied log belongs to a run in the copy. Files that only a running daemon needs are not copied: locks,
+sockets, secret parameters of runs, and ``config.last``, which has all secrets of the configuration in plain text.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from store.runs.ids import is_ulid
 
 _DATABASE = "ringward.db"
 _LOGS = "logs"
-_ALONE = ("id", "config.last")
+_ID = "id"
 _LOG_SUFFIX = ".log"
 _UNFINISHED = ".unfinished"
 
@@ -76,15 +76,15 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
 
     Raises:
         FileExistsError: `target` exists.
-        TargetInside: `target` is among the logs of the data directory.
+        TargetInside: `target` is in the data directory.
         CannotCopy: the database cannot be copied.
         OSError: another file cannot be copied.
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "already exists; nothing is overwritten", target)
-    parent, logs = os.path.realpath(os.path.dirname(target)), os.path.realpath(os.path.join(data_dir, _LOGS))
-    if os.path.commonpath((parent, logs)) == logs:  # the copy would contain itself
-        raise TargetInside(f"{target} is inside {logs}, which the backup copies; choose a directory outside it")
+    parent, data = os.path.realpath(os.path.dirname(target)), os.path.realpath(data_dir)
+    if os.path.commonpath((parent, data)) == data:
+        raise TargetInside(f"{target} is inside {data}, which the backup copies; choose a directory outside it")
     making = target + _UNFINISHED
     os.mkdir(making, 0o700)
     copied = CopyContent(target)
@@ -97,9 +97,8 @@ def back_up(data_dir: str, target: str, *, database_url: str | None = None) -> C
             database = open_reader(path, limit_s=None)
             copied.runs = database.rows("SELECT count(*) FROM runs")[0][0]
         with contextlib.closing(database) if database is not None else contextlib.nullcontext():
-            for name in _ALONE:
-                with contextlib.suppress(FileNotFoundError):  # the daemon has never completed a start
-                    copied.size_bytes += _copy(os.path.join(data_dir, name), os.path.join(making, name))
+            with contextlib.suppress(FileNotFoundError):  # the daemon has never completed a start
+                copied.size_bytes += _copy(os.path.join(data_dir, _ID), os.path.join(making, _ID))
             for log in _logs(data_dir, database):
                 _copy_log(data_dir, making, log, copied)
         owner = os.stat(data_dir)

@@ -1,5 +1,6 @@
 """The overview as a board of state: tabs, filters, sorting, and groups that fold."""
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -167,3 +168,80 @@ def test_saved_views(page: Page, site: Site) -> None:
     assert "kind=service&sort=state" in page.url
     board(page).get_by_role("button", name="Remove view").click()
     expect(board(page).get_by_label("View")).to_have_count(0)
+
+
+ALERTS = """
+[tasks.quiet]
+run = "echo begins; cat {pipe}"
+silence_alert = "1s"
+
+[tasks.lasting]
+run = "cat {pipe}"
+max_duration_alert = "1s"
+
+[services.quiet-service]
+run = "exec sleep 3600"
+silence_alert = "1s"
+"""
+
+
+def test_silent_and_overlong_runs(page: Page, site: Site) -> None:
+    """A silent or overlong run looks so in lists and on its page, needs attention, and is late."""
+    pipe = site.directory / "alerts"
+    os.mkfifo(pipe)
+    site.configure(ALERTS.format(pipe=pipe))
+    site.request("POST", "/api/daemon/reload")
+    runs = {name: site.request("POST", f"/api/tasks/{name}/run").json()["id"] for name in ("quiet", "lasting")}
+    site.see(page, "#/?state=late")
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention).to_contain_text(re.compile(r"quiet has printed nothing for \d+"))
+    expect(attention).to_contain_text(re.compile(r"lasting has been running for .*; max_duration_alert is 1"))
+    for name, word in {"quiet": "silent", "lasting": "taking long", "quiet-service": "silent"}.items():
+        row = board(page).get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+        expect(row.locator(".state .badge.warn")).to_have_text(word)
+    assert complaints_of(page) == []
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.reload()
+    assert attention.bounding_box()["height"] <= 720 / 3  # type: ignore[index]
+    expect(board(page).get_by_label("Filter tasks and services")).to_be_in_viewport()
+    site.see(page, f"#/run/{runs['quiet']}")
+    verdict = page.get_by_role("region", name="Verdict")
+    expect(verdict).to_contain_text("Running, but silent.")
+    expect(verdict).to_contain_text(re.compile("last output .* ago"))
+    for run_id in runs.values():
+        site.request("POST", f"/api/runs/{run_id}/stop?force=true")
+    site.configure()
+    site.request("POST", "/api/daemon/reload")
+
+
+LATE = """
+[tasks.overdue]
+every = "1s"
+finish_by = "+1s"
+expected_duration = "4m"
+on_overlap = "skip"
+run = "exec sleep 1000"
+"""
+
+
+def test_late_task(page: Page, site: Site) -> None:
+    """A task that misses its deadline looks late in lists and needs attention; its run has deadline and usual time."""
+    site.configure(LATE)
+    site.request("POST", "/api/daemon/reload")
+    site.see(page, "#/?state=late")
+    expect(page.get_by_role("region", name="Needs attention")).to_contain_text("overdue was to be done by")
+    row = board(page).get_by_role("row").filter(has=page.get_by_role("link", name="overdue", exact=True))
+    expect(row.locator(".state .badge.bad")).to_have_text("late")
+    site.see(page, "#/task/overdue")
+    facts = page.get_by_role("region", name="At a glance")
+    expect(facts).to_contain_text("Usually takes4m")
+    expect(facts).to_contain_text("To be done by")
+    (run,) = site.request("GET", "/api/tasks/overdue/runs?status=running").json()["items"]
+    site.see(page, f"#/run/{run['id']}")
+    verdict = page.get_by_role("region", name="Verdict")
+    expect(verdict).to_contain_text("usually takes 4m")
+    expect(verdict).to_contain_text("to be done by")
+    assert complaints_of(page) == []
+    site.request("POST", f"/api/runs/{run['id']}/stop?force=true")
+    site.configure()
+    site.request("POST", "/api/daemon/reload")

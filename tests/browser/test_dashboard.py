@@ -1,7 +1,8 @@
 """The dashboard, in a real browser on a real daemon."""
 
 import re
-from datetime import date, datetime, timedelta
+import time
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, StorageState, expect
@@ -97,6 +98,7 @@ def test_slow_start_needs_attention(timed: Page, site: Site) -> None:
     """A service that has been starting for more than a minute needs attention, with the reason of its wait."""
     instances = until(lambda: site.task("waits").get("instances"), "its instance")
     since = datetime.fromisoformat(instances[0]["since"])
+    timed.route("**/api/events/stream", lambda _route: None)  # without pings, the browser's clock counts
     timed.clock.set_fixed_time(since + timedelta(seconds=59))
     site.see(timed, "#/")
     row = timed.get_by_role("region", name="Needs attention").get_by_role("listitem").filter(has_text="waits")
@@ -193,7 +195,7 @@ def test_audit_names_runs(page: Page, site: Site) -> None:
         return row("Delete runs").count() == 1
 
     until(is_there, "the entry")
-    expect(row("Run again")).to_contain_text(site.done["colours"])
+    expect(row("Run again").locator(f"a[href$='/run/{site.done['colours']}']")).to_be_visible()
     expect(row("Run again")).to_contain_text(f"1 run: colours {again}")
     expect(row("Delete runs")).to_contain_text(f"runs with task colours, search {again}")
     expect(row("Delete runs")).to_contain_text(f"1 run: {again}")
@@ -344,7 +346,11 @@ def test_paused_schedule_shows_no_next_runs(page: Page, site: Site) -> None:
     site.see(page, "#/task/backup")
     page.get_by_role("button", name="More for backup").click()
     page.get_by_role("menuitem", name="Pause the schedule").click()
+    page.get_by_role("dialog").get_by_label("How long").select_option("for 4 hours")
+    page.get_by_role("dialog").get_by_label("Note").fill("the disk is replaced")
+    page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
     expect(page.get_by_text("schedule paused")).to_be_visible()
+    expect(page.locator(".banner", has_text="the disk is replaced")).to_contain_text(", until ")
     coming = page.get_by_role("region", name="Next runs")
     expect(coming.get_by_role("listitem")).to_have_count(0)
     expect(coming).to_contain_text("The schedule is paused.")
@@ -514,6 +520,39 @@ def test_palette_finds_tasks_pages_and_actions(page: Page, site: Site) -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_palette_tells_runs_apart(page: Page, site: Site) -> None:
+    """Runs that the palette finds differ by their times, not by their ids."""
+    site.run_to_end("tries-to-say")
+    site.run_to_end("tries-to-say")
+    site.see(page, "#/")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Find tasks")).to_be_focused()
+    page.keyboard.type("tries-to-say")
+    runs = page.get_by_role("listbox", name="Found").get_by_role("option").filter(has_text="run, ")
+    expect(runs.nth(1)).to_have_text(re.compile(r"^tries-to-say, \d\d:\d\d:\d\drun, succeeded$"))
+    page.keyboard.press("Escape")
+
+
+def test_start_is_no_outage(page: Page, site: Site) -> None:
+    """A day on which a service only took a moment to start counts as up; one with a short outage does not."""
+    today = datetime.now(UTC).date()
+    days = {today: 400, today - timedelta(days=1): 4000}
+    items = [{"day": str(day), "upMs": 60_000, "downMs": ms, "stoppedMs": 0} for day, ms in sorted(days.items())]
+    answer = {"items": items, "instances": [], "restarts24h": 0}
+    page.route("**/api/tasks/web/uptime?*", lambda route: route.fulfill(json=answer))
+    site.see(page, "#/task/web")
+    bars = page.get_by_role("group", name="Uptime of web").get_by_role("link")
+    expect(bars.nth(89)).to_have_class("good")
+    expect(bars.nth(88)).to_have_class("bad")
+
+
+def test_daemon_page_tells_of_single_modules(page: Page, site: Site) -> None:
+    """The page of the daemon says that a checkout serves the modules one by one, and what bundles them."""
+    site.see(page, "#/daemon")
+    expect(page.get_by_role("region", name="This daemon")).to_contain_text("Not bundled")
+    expect(page.get_by_role("region", name="This daemon")).to_contain_text("make bundle")
+
+
 def test_token_lifecycle(page: Page, site: Site) -> None:
     """A token is created, shown once, listed, used, and revoked."""
     site.see(page, "#/tokens")
@@ -660,3 +699,55 @@ def test_lost_connection_is_shown_and_restored(page: Page, site: Site, complaint
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     complaints.clear()
+
+
+def test_disable_and_enable_a_service(page: Page, site: Site) -> None:
+    """A disabled service says who disabled it and why, and starts only after a confirmation."""
+    site.see(page, "#/task/web")
+    main = page.get_by_role("main")
+    main.get_by_role("button", name="More for web").click()
+    page.get_by_role("menuitem", name="Disable").click()
+    page.get_by_role("dialog").get_by_label("Note").fill("moving the disk")
+    page.get_by_role("dialog").get_by_role("button", name="Stop and disable").click()
+    expect(main.locator(".page-head .badge").first).to_have_text("disabled")
+    expect(main.locator(".banner", has_text="moving the disk")).to_contain_text("Disabled by user admin")
+    main.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Enable and start").click()
+    expect(main.locator(".page-head .badge").first).to_have_text("running")
+    expect(main.locator(".banner", has_text="moving the disk")).to_have_count(0)
+
+
+def test_open_window(page: Page, site: Site) -> None:
+    """While a window is open, every page says so, by whom and why, and lists say why scheduled times did not run."""
+    site.configure('[windows.release]\nmatch = { tasks = "often" }\n[tasks.often]\nrun = "true"\nevery = "1s"\n')
+    assert site.request("POST", "/api/daemon/reload").status == 200
+    assert site.request("POST", "/api/windows/release/start", {"note": "version 5"}).status == 204
+    opened_s = time.monotonic()
+    site.see(page, "#/")
+    banner = page.locator(".banner", has_text="version 5")
+    expect(banner).to_contain_text("The window release was opened by")
+    until(lambda: time.monotonic() > opened_s + 1, "a scheduled time")
+    banner.get_by_role("button", name="Close").click()
+    expect(banner).to_have_count(0)
+    until(lambda: site.get("/api/tasks/often/runs?status=skipped").json()["total"], "a skipped time")
+    site.see(page, "#/runs?task_name=often&status=skipped")
+    row = page.get_by_role("row").filter(has_text="often").first
+    expect(row.locator(".why")).to_have_text("window")
+    row.get_by_role("link").first.click()
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Skipped: the window release was open")
+    site.configure()
+    assert site.request("POST", "/api/daemon/reload").status == 200
+
+
+def test_pause_of_all_schedules(page: Page, site: Site) -> None:
+    """While all schedules are paused, every page says so, by whom and why, until someone resumes them there."""
+    site.see(page, "#/daemon")
+    page.get_by_role("button", name="Pause all schedules").click()
+    page.get_by_role("dialog").get_by_label("Note").fill("release 4.2")
+    page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
+    banner = page.locator(".banner", has_text="release 4.2")
+    expect(banner).to_contain_text("All schedules are paused by user admin")
+    site.see(page, "#/runs")
+    expect(banner).to_be_visible()
+    banner.get_by_role("button", name="Resume").click()
+    expect(banner).to_have_count(0)

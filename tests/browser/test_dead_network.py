@@ -1,7 +1,9 @@
 """The dashboard while the network between it and the daemon is dead, in a real browser on a real daemon."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.site import Site
@@ -38,11 +40,12 @@ def test_command_without_an_answer(timed: Page, site: Site) -> None:
 
 def test_menu_is_pending(timed: Page, site: Site) -> None:
     """A command of a menu leaves the menu's button pending."""
+    assert site.request("POST", "/api/tasks/backup/pause").status == 204
     site.see(timed, "#/task/backup")
-    hold(timed, "**/api/tasks/backup/pause")
+    hold(timed, "**/api/tasks/backup/resume")
     more = timed.get_by_role("main").get_by_role("button", name="More for backup")
     more.click()
-    timed.get_by_role("menuitem", name="Pause").click()
+    timed.get_by_role("menuitem", name="Resume").click()
     expect(more).to_have_attribute("aria-busy", "true")
     timed.clock.fast_forward(FOREVER_MS)
     expect(timed.get_by_text("The command may have taken effect")).to_be_visible()
@@ -79,3 +82,17 @@ def test_late_command_is_refused(timed: Page, site: Site, complaints: list[str])
     expect(timed.get_by_text("after its deadline. Nothing was done.")).to_be_visible()
     assert site.get("/api/tasks/backup/runs").json()["total"] == before
     complaints.clear()
+
+
+@pytest.mark.parametrize(
+    "wrong_by", [timedelta(hours=-5), timedelta(hours=5), timedelta(days=400)], ids=["behind", "ahead", "far ahead"]
+)
+def test_ages_follow_the_server(timed: Page, site: Site, wrong_by: timedelta) -> None:
+    """However wrong the browser's clock is, ages are right once the server has sent its time."""
+    timed.clock.set_system_time(datetime.now(UTC) + wrong_by)
+    site.see(timed, "#/daemon")
+    until(lambda: timed.evaluate(KNOWS_THE_TIME), "a ping")
+    age = timed.locator("dl.facts div").filter(has_text="Up for").locator("dd")
+    expect(age).to_have_text(re.compile(r"^\d+(\.\d)?s$|^\d+m( \d+s)?$"))
+    loaded = timed.locator("dl.facts div").filter(has_text="Loaded").locator("time")
+    expect(loaded).to_have_text(re.compile(r"^\d+[ms] ago$"))

@@ -57,17 +57,6 @@ def test_states_differ_in_their_shape(forced: Page, site: Site, box: str, classe
     assert len({look["shape"] for look in looks}) == len(classes)
 
 
-def test_lines_of_stderr_are_marked(forced: Page, site: Site) -> None:
-    """In forced colours, lines of stderr have a bar, and lines of stdout have none."""
-    site.see(forced, f"#/run/{site.done['backup']}")
-    log = forced.get_by_role("log")
-    expect(log).to_contain_text("disk full")
-    bar = "one => getComputedStyle(one).borderLeftColor"
-    ground = forced.evaluate("getComputedStyle(document.documentElement).backgroundColor")
-    assert log.locator(".log-row.stdout .g").first.evaluate(bar) == ground
-    assert log.locator(".log-row.stderr .g").first.evaluate(bar) != ground
-
-
 def test_selection_is_outlined(forced: Page, site: Site) -> None:
     """In forced colours, the current page, pressed buttons and marked lines have an outline."""
     site.see(forced, f"#/run/{site.done['backup']}?line=1")

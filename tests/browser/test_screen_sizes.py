@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
+from tests.browser.axe import complaints_of
 from tests.browser.conftest import opened
 from tests.browser.site import Site
 
@@ -14,7 +15,8 @@ TOO_WIDE = """() => [...document.querySelectorAll("*")].filter(
 ).map((one) => one.outerHTML.slice(0, 200))"""
 """Elements that extend beyond the right edge of the screen, except scrollable ones."""
 OVERLAPPING = """() => {
-    const names = [...document.querySelectorAll(".nav a.item")].map((item) => {
+    const items = [...document.querySelectorAll(".nav a.item")].filter((item) => item.checkVisibility());
+    const names = items.map((item) => {
         const name = [...item.childNodes].find((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
         const range = document.createRange();
         range.selectNodeContents(name);
@@ -40,7 +42,7 @@ TOO_SMALL = """() => {
     return [...found];
 }"""
 """Text that is smaller than 12 px on the screen."""
-COVERED = """() => [...document.querySelectorAll(".hits button")].filter((hit) => {
+COVERED = """() => [...document.querySelectorAll(".hits > li > a")].filter((hit) => {
     const [label, text] = [...hit.children].map((one) => {
         const range = document.createRange();
         range.selectNodeContents(one);
@@ -56,7 +58,11 @@ PAGES = (
     "#/runs",
     "#/timeline",
     "#/timeline?view=table",
+    "#/logs?group=Shop",
+    "#/logs?task=web,shaky,backup&view=columns",
     "#/search",
+    "#/usage",
+    "#/calendar",
     "#/deleted",
     "#/notifications",
     "#/notifiers",
@@ -122,6 +128,41 @@ def test_board_fits_a_small_desktop(browser: Browser, session: StorageState, sit
     context.close()
 
 
+PLACES = """() => {
+    const box = (one) => one.getBoundingClientRect();
+    const attention = document.querySelector("[aria-label='Needs attention']");
+    const rows = [...attention.querySelectorAll(":scope > ul > li")];
+    const ends = (name) => rows.flatMap((row) => [...row.querySelectorAll("a.button, button")]
+        .filter((one) => one.textContent === name).map((one) => Math.round(box(one).left)));
+    return {
+        height: box(attention).height,
+        filter: box(document.querySelector("[aria-label='Filter tasks and services']")).bottom,
+        columns: ["Details", "Acknowledge"].map((name) => new Set(ends(name)).size),
+    };
+}"""
+"""The height of what needs attention, the place of the filter, and in how many columns its buttons stand."""
+
+
+@pytest.mark.parametrize(("width", "height", "most"), [(1280, 720, 240), (390, 844, 844 / 3 + 20)])
+def test_attention_leaves_room(
+    browser: Browser, session: StorageState, site: Site, width: int, height: int, most: float
+) -> None:
+    """What needs attention takes a third of the screen, its buttons stand in columns, and the filter is visible."""
+    for task in ("backup", "tries"):
+        site.run_to_end(task)
+    context = browser.new_context(storage_state=session, viewport={"width": width, "height": height})
+    page = opened(context)
+    site.see(page, "#/")
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention.get_by_role("listitem").nth(1)).to_be_visible()
+    places = page.evaluate(PLACES)
+    assert places["height"] <= most
+    assert places["filter"] <= height
+    if width > 600:
+        assert places["columns"] == [1, 1]
+    context.close()
+
+
 def test_api_page_fits(browser: Browser, site: Site) -> None:
     """The description of the API is not wider than the screen."""
     for width in (1440, 1024, 390):
@@ -136,7 +177,7 @@ def test_hits_fit_a_phone(phone: Page, site: Site) -> None:
     """Lines that a search finds are cut at the edge of the screen, and cover no name or time before them."""
     for address in ("#/search?q=1", f"#/run/{site.done['long']}?q=1"):
         site.see(phone, address)
-        expect(phone.get_by_role("list", name="Hits").get_by_role("button").first).to_be_visible()
+        expect(phone.get_by_role("list", name="Hits").get_by_role("link").first).to_be_visible()
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390
         assert phone.evaluate(COVERED) == []
 
@@ -167,6 +208,48 @@ def test_page_names_fit_the_smallest_phone(phone: Page, site: Site) -> None:
     assert wide
     phone.set_viewport_size({"width": 320, "height": 640})
     site.see(phone, "#/")
-    assert phone.evaluate(OVERLAPPING) == []
-    assert phone.evaluate("document.querySelector('.nav').scrollWidth") <= 320
+    for _ in range(2):
+        assert phone.evaluate(OVERLAPPING) == []
+        assert phone.evaluate("document.querySelector('.nav').scrollWidth") <= 320
+        phone.get_by_role("button", name="More", exact=True).tap()
     phone.set_viewport_size(wide)
+
+
+def test_phone_has_five_pages_and_more(phone: Page, site: Site) -> None:
+    """The bar of a phone is one row of five pages and More, which shows the others."""
+    site.see(phone, "#/")
+    bar = phone.get_by_role("navigation", name="Pages", exact=True)
+    expect(bar.get_by_role("link")).to_have_text(["Overview", "Runs", "Timeline", "Logs", "Search"])
+    low = bar.bounding_box()
+    assert low
+    assert low["height"] < 60
+    bar.get_by_role("button", name="More").tap()
+    bar.get_by_role("link", name="Tokens").tap()
+    expect(phone.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
+    expect(bar.get_by_role("link")).to_have_count(5)
+    expect(bar.get_by_role("button", name="More")).to_have_attribute("aria-current", "true")
+    assert complaints_of(phone) == []
+
+
+PAINTED = """(log) => {
+    const paper = log.getBoundingClientRect();
+    const cell = [...log.querySelectorAll(".x")].find((one) => one.textContent.includes("main.py"));
+    const range = document.createRange();
+    const ends = [...cell.firstChild.data].map((_, at) => {
+        range.setStart(cell.firstChild, at);
+        range.setEnd(cell.firstChild, at + 1);
+        return range.getBoundingClientRect();
+    });
+    const fits = [(end) => end.right <= paper.right, (end) => end.top === ends[0].top];
+    return fits.map((fit) => ends.filter(fit).length);
+}"""
+"""How many characters of a line are within the log, and how many of them are in its first row."""
+
+
+def test_phone_shows_whole_lines(phone: Page, site: Site) -> None:
+    """On a phone, lines of a log wrap, and number and time leave most of the width to them."""
+    site.see(phone, f"#/run/{site.run_to_end('levels')}?line=6")
+    log = phone.get_by_role("log")
+    expect(log).to_contain_text("main.py")
+    text = 'File "/srv/app/main.py", line 3, in <module>'
+    assert log.evaluate(PAINTED) == [len(f"  {text}"), pytest.approx(len(text) - 10, abs=10)]

@@ -310,6 +310,7 @@ def test_late_answer_does_not_replace_a_newer_one(page: Page, site: Site) -> Non
     until(lambda: turns(page, 1) and late, "the request that a run causes")
     page.get_by_role("button", name="More for backup").click()
     page.get_by_role("menuitem", name="Pause the schedule").click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause", exact=True).click()
     paused = page.get_by_text("schedule paused")
     expect(paused).to_be_visible()
     late[0]()

@@ -245,12 +245,9 @@ def test_times_follow_the_locale(browser: Browser, session: StorageState, site: 
 
 
 def test_failures_have_their_own_shape(page: Page, site: Site) -> None:
-    """Failures have their own shape in strips and in the year, and lines of stderr have a bar."""
+    """Failures have their own shape in strips and in the year."""
     site.see(page, "#/task/backup")
     expect(page.get_by_role("region", name="The last year").locator(".mark")).to_have_count(1)
-    site.see(page, f"#/run/{site.done['backup']}")
-    line = page.get_by_role("log").locator(".stderr .g").first
-    expect(line).to_have_css("border-left-style", "solid")
     site.see(page, "#/?q=backup")
     bar = page.get_by_role("group", name="Last runs of backup").locator("a.bad").first
     expect(bar).to_have_css("border-top-style", "double")
@@ -321,4 +318,66 @@ def test_attempts_do_not_move_the_log(browser: Browser, session: StorageState, s
     expect(page.get_by_role("region", name="2 attempts").get_by_role("link")).to_have_count(2)
     assert page.evaluate(PAINTED)
     assert page.evaluate(SHIFTS) < 0.02
+    context.close()
+
+
+def test_lists_by_keyboard(page: Page, site: Site) -> None:
+    """In every list, j and k move between rows, Enter opens one, x selects it, r runs it again and s stops it."""
+    ids = [site.run_to_end("tries-to-say") for _ in range(3)]
+    site.see(page, "#/runs?task_name=tries-to-say")
+    rows = page.get_by_role("region", name="Runs", exact=True).locator("tbody tr")
+    expect(rows).to_have_count(len(site.runs("tries-to-say")))
+    page.keyboard.press("j")
+    expect(rows.nth(0).get_by_role("link").first).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("x")
+    expect(page.get_by_role("region", name="Selection")).to_contain_text("1 selected")
+    expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("k")
+    page.keyboard.press("r")
+    expect(page.get_by_role("region", name="Verdict")).to_contain_text("Succeeded")
+    assert not any(run in page.url for run in ids)
+    site.see(page, "#/runs?task_name=tries-to-say")
+    expect(rows.nth(1)).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("#/run/"))
+    site.see(page, "#/?q=web&kind=service")
+    board = page.get_by_role("region", name="Tasks and services")
+    expect(board.locator("tbody td.name")).to_have_count(1)
+    while not board.evaluate("box => box.contains(document.activeElement) && document.activeElement.matches('td a')"):
+        page.keyboard.press("j")
+    page.keyboard.press("s")
+    expect(page.get_by_role("dialog", name="Stop web?")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("next and previous row")
+    page.keyboard.press("Escape")
+
+
+TEXTS_PAINTED = """
+window.painted = [];
+const paint = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    window.painted.push(text);
+    return paint.call(this, text, ...rest);
+};
+"""
+
+
+def test_charts_have_round_ticks(browser: Browser, session: StorageState, site: Site) -> None:
+    """Ticks are round in their unit, bytes in powers of two; the ticks of seconds are times of the day."""
+    for _ in range(2):
+        site.run_to_end("colours")
+    context = browser.new_context(storage_state=session, locale="en-GB", timezone_id="UTC")
+    page = opened(context)
+    page.add_init_script(TEXTS_PAINTED)
+    site.see(page, "#/task/colours")
+    times = until(lambda: [one for one in page.evaluate("painted") if ":" in one], "the chart of durations")
+    assert [one for one in times if not re.fullmatch(r"\d\d:\d\d:\d\d", one)] == []
+    site.see(page, "#/system")
+    sizes = until(lambda: [one for one in page.evaluate("painted") if "GB" in one], "the chart of memory")
+    assert [one for one in sizes if not re.fullmatch(r"(\d\.0|\d\d+) GB|512 MB", one)] == []
     context.close()

@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, StorageState, expect
 
 from api.operation_table import OPERATIONS
 from api.resources.pages import FOLDER
+from tests.browser.conftest import opened
 from tests.browser.site import Site
 from tests.browser.test_screen_sizes import PAGES
 
@@ -104,6 +105,29 @@ def test_definition_as_configured(page: Page, site: Site) -> None:
     expect(definition).to_contain_text('[{ name = "month", kind = "arg", ')
 
 
+RUN = "01M8J5RQ5VPWV3B9CPR3C12F08"
+
+
+def test_sentences_have_local_times_and_no_ids(browser: Browser, session: StorageState, site: Site) -> None:
+    """A notification shows the times of its text by the reader's clock, and no id of its run."""
+    about = {"severity": "warn", "title": "t", "count": 1, "createdAt": "2026-11-01T02:00:00.000Z", "runId": RUN}
+    about["lastOccurredAt"] = about["createdAt"]
+    bodies = (
+        f"Run {RUN}: no output for 5m. It continues.",
+        "The scheduled time 2026-02-03T11:30:00.000Z was skipped: another run was active or waiting.",
+    )
+    items = [{**about, "id": number, "kind": "run.silent", "body": body} for number, body in enumerate(bodies)]
+    context = browser.new_context(storage_state=session, locale="en-GB", timezone_id="Asia/Tokyo")
+    page = opened(context)
+    page.route("**/api/notifications?*", lambda route: route.fulfill(json={"items": items}))
+    site.see(page, "#/notifications")
+    entries = page.get_by_role("region", name="Notifications").get_by_role("listitem")
+    expect(entries.first).to_contain_text("No output for 5m. It continues.")
+    expect(entries.last).to_contain_text(re.compile("The scheduled time .*20:30.* was skipped"))
+    assert not re.search(r"\dZ|01M8", entries.first.inner_text() + entries.last.inner_text())
+    context.close()
+
+
 @pytest.mark.usefixtures("ends")
 def test_toast_of_a_refused_run(page: Page, site: Site) -> None:
     """A run that is rejected at once is reported in words."""
@@ -114,7 +138,7 @@ def test_toast_of_a_refused_run(page: Page, site: Site) -> None:
 
 def test_audit_has_a_name_for_each_action() -> None:
     """The audit has a name for each operation that it records."""
-    source = Path(FOLDER, "js/pages/audit.js").read_text()
+    source = Path(FOLDER, "js/operations.js").read_text()
     table = re.search(r"const ACTIONS = \{(.*?)\n\}", source, re.DOTALL)
     assert table
     named = set(re.findall(r"^  (\w+):", table[1], re.MULTILINE))

@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from supervisor.cli import exit_codes
-from supervisor.cli.follow import Follower
+from supervisor.cli.follow import RunFollower
 from supervisor.cli.main import cli
 from supervisor.cli.tables import duration, relative, show_table
+from supervisor.ipc.messages import STARTING
 from tests.support.command_line import Ringward
 from tests.support.fake_daemon import RUN, Answer, FakeDaemon, Request, as_json, event, events, line, problem, run
 
@@ -52,6 +53,20 @@ class TestRun:
         sent = next(request.body for request in daemon.requests if request.method == "POST")
         assert json.loads(sent) == {"params": {"A": "x=y", "b": "", "TOKEN": "s3cret"}}
 
+    def test_later_time(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """A run for a later time is only requested; standard output has its id, and a message tells the time."""
+        running(daemon)
+        result = ringward("run", "job", "--at", "2100-01-01 00:00+00:00", "-p", "A=x")
+        assert (result.exit_code, result.stdout) == (0, f"{RUN}\n")
+        assert result.stderr == "ringward: to start at 2100-01-01T00:00:00.000Z\n"
+        (sent,) = [json.loads(request.body) for request in daemon.requests if request.body]
+        assert sent == {"params": {"A": "x"}, "run_at": "2100-01-01T00:00:00.000Z"}
+
+    @pytest.mark.parametrize("at", ["2020-01-01", "tomorrow"])
+    def test_invalid_time(self, ringward: Ringward, daemon: FakeDaemon, at: str) -> None:
+        """A time that has passed, and a text that is no time, are usage errors without a request to the daemon."""
+        assert (ringward("run", "job", "--at", at).exit_code, daemon.requests) == (64, [])
+
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
     def test_unknown_trigger_result(self, ringward: Ringward, daemon: FakeDaemon, status: int) -> None:
         """A failure of the daemon or of a proxy exits with 69, because the run may have been triggered."""
@@ -84,15 +99,27 @@ class TestRun:
     ) -> None:
         """The code is 125 with the reason if nothing ran, 1 if an unsuccessful run exited with 0, else the run's."""
         running(daemon, **ended)
+        daemon.on("GET", f"/api/runs/{RUN}/ending", {"reason": "skipped", "exitCode": -1})
         result = ringward("run", "job")
         assert result.exit_code == code
         assert message in result.stderr
+
+    def test_condition(self, ringward: Ringward, daemon: FakeDaemon) -> None:
+        """The reason of the condition is shown if it was not met; a run is not asked for it with --force."""
+        running(daemon, endReason="skipped", exitCode=-1, startedAt=None)
+        ending = {"reason": "skipped", "exitCode": -1, "endCause": "condition", "requestedBy": "only_if: no disk"}
+        daemon.on("GET", f"/api/runs/{RUN}/ending", ending)
+        result = ringward("run", "job", "--force")
+        assert (result.exit_code, "its condition was not met (only_if: no disk)" in result.stderr) == (125, True)
+        (sent,) = [json.loads(request.body) for request in daemon.requests if request.body]
+        assert sent == {"force": True}
 
     @pytest.mark.parametrize(
         ("ending", "message"),
         [
             ({"failureLine": 3}, "failed: line 3 of its log matches failure_output"),
             ({}, "failed: exit code 0 is not in exit_codes"),
+            ({"endCause": "too_short"}, "failed: it took less than min_duration"),
         ],
     )
     def test_failed_run_that_exited_with_0(
@@ -141,17 +168,18 @@ class TestRun:
         assert len(daemon.requests) == 2
         daemon.on("POST", "/api/tasks/job/run", as_json({"id": RUN, "status": "ended"}, 201))
         daemon.on("GET", f"/api/runs/{RUN}", run(endReason="skipped", exitCode=-1, startedAt=None))
+        daemon.on("GET", f"/api/runs/{RUN}/ending", {"reason": "skipped", "exitCode": -1})
         assert ringward("run", "-d", "job").exit_code == exit_codes.NEVER_RAN
         assert ringward("run", "--json", "job").exit_code == exit_codes.USAGE
 
     def test_interrupted_run(self, ringward: Ringward, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ctrl-C ends the output and not the run, and the command says how to follow or stop it."""
 
-        def interrupted(_self: Follower) -> None:
+        def interrupted(_self: RunFollower) -> None:
             raise KeyboardInterrupt
 
         running(daemon)
-        monkeypatch.setattr(Follower, "follow", interrupted)
+        monkeypatch.setattr(RunFollower, "follow", interrupted)
         result = ringward("run", "job")
         assert result.exit_code == exit_codes.INTERRUPTED
         assert f"ringward logs -f {RUN}" in result.stderr
@@ -635,6 +663,16 @@ class TestValidate:
         path.chmod(0o644)
         result = ringward("validate", str(path), plain=True)
         assert (result.exit_code, result.stderr.endswith("2 problems\n")) == (exit_codes.CONFIG, True)
+
+
+def test_commands_wait_for_a_starting_daemon(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A command is repeated while the daemon is starting; a health check is not."""
+    answers = [problem(503, STARTING), problem(503, STARTING), as_json({"items": []})]
+    daemon.handlers["GET", "/api/tasks"] = lambda _request: answers.pop(0)
+    assert ringward("ps").exit_code == 0
+    assert answers == []
+    daemon.on("GET", "/readyz", problem(503, "Not ready: the daemon is starting"))
+    assert ringward("health").exit_code == exit_codes.UNREACHABLE
 
 
 def test_socket_from_the_configuration(daemon: FakeDaemon, tmp_path: Path) -> None:

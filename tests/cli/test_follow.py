@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.client import Api, ErrorResponse, UnixEndpoint, Unreachable
-from supervisor.cli.follow import Follower, ReconnectDelays
+from supervisor.cli.follow import ReconnectDelays, RunFollower
 from supervisor.cli.terminal import LogPrinter
 from tests.support.fake_daemon import Answer, FakeDaemon, Request, event, events, line, problem
 
@@ -24,7 +24,7 @@ class Following:
         self.messages: list[str] = []
         self.now_s = 0.0
         patience = ReconnectDelays(self.messages.append, lambda: self.now_s, self._pause)
-        self.follower = Follower(Api(UnixEndpoint(str(socket))), RUN, LogPrinter(self.out), patience)
+        self.follower = RunFollower(Api(UnixEndpoint(str(socket))), RUN, LogPrinter(self.out), patience)
 
     def _pause(self, seconds: float) -> None:
         assert seconds > 0

@@ -50,6 +50,7 @@ DAEMON = {
     "configStale": False,
     "schedulerActive": True,
     "configWarnings": ["w"],
+    "configAdvice": ["w"],
 }
 TOKEN = {
     "name": "t",

@@ -22,7 +22,7 @@ from supervisor.cli.client import UnixEndpoint, UrlEndpoint, url_endpoint
 from supervisor.cli.main import COMMANDS, cli, load, module_of
 from supervisor.version import VERSION
 from tests.support.command_line import Ringward
-from tests.support.fake_daemon import Answer, FakeDaemon, Request, problem
+from tests.support.fake_daemon import RUN, Answer, FakeDaemon, Request, event, events, line, problem
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -379,6 +379,29 @@ def test_closed_pipe(daemon: FakeDaemon, data: Path) -> None:
         assert child.stdout
         assert child.stderr
         os.read(child.stdout.fileno(), 1)
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == exit_codes.READER_GONE
+
+
+@pytest.mark.parametrize("name", ["web", RUN])
+def test_closed_pipe_ends_following(daemon: FakeDaemon, data: Path, name: str) -> None:
+    """`ringward logs -f web | grep -m1 ready` ends after that line, although no further line arrives."""
+    row = line(0, "ready")
+    unit = (
+        event("run", {"r": 0, "runId": RUN, "taskName": "web", "instanceIndex": 0}),
+        event("lines", [{"r": 0, **row}]),
+    )
+    daemon.on("GET", f"/api/runs/{RUN}", {"id": RUN})
+    daemon.on("GET", f"/api/runs/{RUN}/log", {"totalLines": 1})
+    daemon.on("GET", f"/api/runs/{RUN}/log/stream", events(event("line", row, 0)), events())
+    daemon.on("GET", "/api/tasks/web", {"name": "web", "kind": "task"})
+    daemon.on("GET", "/api/tasks/web/log/stream", events(*unit), events())
+    command = [*PROGRAM, "--data", str(data), "logs", "-f", name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout
+        assert child.stderr
+        assert b"ready" in child.stdout.readline()
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == exit_codes.READER_GONE

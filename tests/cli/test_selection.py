@@ -125,6 +125,21 @@ def test_deletion_result(
     assert bool(err) == bool(result.stderr)
 
 
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [("rm", ["-y"]), ("rm", ["-y", "--json"]), ("rm", ["-n"]), ("rerun", ["-y"]), ("rerun", ["-n"]), ("restore", [])],
+)
+def test_misspelt_task(ringward: Ringward, daemon: FakeDaemon, command: str, options: list[str]) -> None:
+    """If nothing matches because the task does not exist, the command says so and fails."""
+    path = {"rm": DELETE, "restore": RESTORE, "rerun": RERUN}[command]
+    daemon.on("POST", path, {"triggered": []} if command == "rerun" else {"affected": 0})
+    daemon.on("GET", "/api/runs", {"runs": [], "total": 0})
+    daemon.on("GET", "/api/tasks", {"items": [{"name": "backup", "kind": "task"}]})
+    result = ringward(command, "--task", "bakcup", *options)
+    assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, "")
+    assert 'no task, service or run named "bakcup" (did you mean "backup"?)' in result.stderr
+
+
 def test_rerun_result(ringward: Ringward, daemon: FakeDaemon) -> None:
     """A rerun prints the new runs with their tasks, or exits with 1 if there is nothing to run."""
     daemon.on("POST", RERUN, TRIGGERED, {"triggered": []})
@@ -273,3 +288,14 @@ def test_file_completion(shell: str) -> None:
         ("service", "install", "--scan-dir", "conf"),
     ):
         assert completed("ringward", *words).startswith("dir,conf"), words
+
+
+@pytest.mark.parametrize("command", ["rm", "stop", "ps"])
+def test_word_all(ringward: Ringward, daemon: FakeDaemon, command: str) -> None:
+    """The word `all`, with which other programs choose everything, gets a hint at --all unless a unit has that name."""
+    daemon.on("GET", "/api/tasks", {"items": [{"name": "web", "kind": "service"}]})
+    missing = [{"location": "body.names[0]", "message": 'no task or service named "all"'}]
+    daemon.on("POST", "/api/units/stop", problem(404, "Unknown", missing))
+    result = ringward(command, "all")
+    assert (result.exit_code, result.stdout) == (exit_codes.REFUSED, "")
+    assert result.stderr.endswith("to choose all, use --all\n")

@@ -5,11 +5,11 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.cli.sse import Event, EventParser
+from supervisor.cli.sse import EventParser, ServerSentEvent
 from tests.support.fake_daemon import event
 
 STREAM = b"retry: 1000\n:\n:\nevent: line\nid: 7\ndata: {}\n\nid: 8\r\ndata: a\r\ndata:b\r\n\r\ndata\n\nevent: x\n\n"
-EVENTS = [Event("line", "{}", "7"), Event("message", "a\nb", "8"), Event("message", "")]
+EVENTS = [ServerSentEvent("line", "{}", "7"), ServerSentEvent("message", "a\nb", "8"), ServerSentEvent("message", "")]
 
 
 @given(st.lists(st.integers(1, 20)))

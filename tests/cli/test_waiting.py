@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.daemon_answers import Record, parse
+from supervisor.cli.daemon_answers import AnswerObject, parse
 from supervisor.cli.units.waiting import AwaitedState, stop_limit
 from tests.support.fake_daemon import RUN
 
 OTHER = RUN[:-1] + "W"
 
 
-def unit(*instances: dict[str, Any], ready: bool = False, **more: Any) -> Record:
+def unit(*instances: dict[str, Any], ready: bool = False, **more: Any) -> AnswerObject:
     import json
 
     definition: dict[str, Any] = {"gracefulStopMs": 5000} | ({"ready": {"timeoutMs": 60_000}} if ready else {})
@@ -28,7 +28,7 @@ def runs(state: str = "running", run_id: str = RUN, **more: Any) -> dict[str, An
     return {"state": state, "runId": run_id, **more}
 
 
-def looks(awaited: AwaitedState, *looks: tuple[float, Record | None], active: tuple[str, ...] = ()) -> list[str]:
+def looks(awaited: AwaitedState, *looks: tuple[float, AnswerObject | None], active: tuple[str, ...] = ()) -> list[str]:
     """Return the verdict at each time: reached, failed or waits."""
     progress = [awaited.standing_of(record, lambda: active, now_s) for now_s, record in looks]
     return ["reached" if standing.reached else "failed" if standing.failed else "waits" for standing in progress]
@@ -83,7 +83,7 @@ def test_earlier_run_does_not_count() -> None:
         (None, "failed"),
     ],
 )
-def test_failed_start(later: Record | None, standing: str) -> None:
+def test_failed_start(later: AnswerObject | None, standing: str) -> None:
     """A start fails with the first exit, unless the service ends with success."""
     assert looks(AwaitedState("web", "ready", at_once=True), (0, unit(runs())), (0.5, later)) == ["waits", standing]
 

@@ -11,6 +11,7 @@ from supervisor.config.diff import ChangedKey, ConfigDiff, diff, effect_of, proc
 from supervisor.config.key_tables import keys_of
 from supervisor.config.keys import Effect
 from supervisor.config.model import Config, Service, Task
+from supervisor.config.value_records import CronEntry, Step
 
 HASH = "0a16b748fed07c740a7523cad8cf019b07d2a825de496ac433f5aa9e34e1618e"
 UNITS = '[tasks.t]\nrun = "true"\n[services.s]\nrun = "true"\ninstances = 2\n'
@@ -29,9 +30,16 @@ def before(config: Load) -> Config:
 
 @pytest.mark.parametrize("record", PLACES, ids=lambda record: record.__name__)
 def test_every_field_is_a_key(record: type[Any]) -> None:
-    """Every field of a record except its name is a key of the file."""
+    """Every field of a record is a key of the file, except its name and what the tables of a flow make."""
     attributes = {key.attribute for key in keys_of(PLACES[record]).values() if key.attribute is not None}
-    assert attributes == {field.name for field in fields(record)} - {"name"}
+    assert attributes == {field.name for field in fields(record)} - {"name", "steps", "flow", "step", "references"}
+
+
+def test_steps_are_compared(before: Config) -> None:
+    """Other steps of a flow apply to its next run."""
+    old, new = (replace(before.tasks["t"], steps=(Step(name=name, unit="u"),)) for name in ("a", "b"))
+    change = diff(replace(before, tasks={"t": old}), replace(before, tasks={"t": new})).changed[0]
+    assert change.keys == (ChangedKey("steps", Effect.NEXT_RUN),)
 
 
 def test_every_section_has_an_effect() -> None:
@@ -43,7 +51,7 @@ def test_every_section_has_an_effect() -> None:
 @pytest.mark.parametrize("record", PLACES, ids=lambda record: record.__name__)
 def test_every_field_is_compared(before: Config, record: type[Any]) -> None:
     """A difference in any field is found, with the file's key and its effect."""
-    before = replace(before, tasks={"t": replace(before.tasks["t"], crons=("@daily",))})
+    before = replace(before, tasks={"t": replace(before.tasks["t"], cron=(CronEntry("@daily"),))})
     places: dict[type, Any] = {Task: before.tasks.get("t"), Service: before.services.get("s")}
     old_record = places.get(record) or getattr(before, PLACES[record])
     for key in keys_of(PLACES[record]).values():

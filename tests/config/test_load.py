@@ -5,19 +5,20 @@ import json
 import math
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from supervisor.config import jsonschema
-from supervisor.config import load as loading
+from supervisor.config import jsonschema, unit_reader
 from supervisor.config.key_tables import KEYS, keys_of
 from supervisor.config.keys import Deprecation
 from supervisor.config.load import load, load_sections
 from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError, Problem
+from supervisor.config.public_definition import definition_text
 from supervisor.config.synonyms import KEYS as SYNONYMS
 from supervisor.config.value_types import params
 from supervisor.config.value_types.probes import KINDS, SETTINGS
@@ -313,7 +314,21 @@ run = "x"
             '[tasks.a]\nrun = "grep \\d"\n',
             "tasks.a.run: unescaped '\\' in a string\n  write \\\\, or use single",
         ),
-        ("[tasks.übung]\n", "a name that has other characters than letters"),
+        ("[tasks.übung]\n", "is not a name, at least not without quotes\n  a name has 1 to 100 ASCII letters"),
+        ("[tasks.größe]\n", "is not a name, at least not without quotes\n  a name has 1 to 100 ASCII letters"),
+        ("[tasks.my job]\n", 'tasks: "my job" is not a name, at least not without quotes\n  a name has 1 to'),
+        ("[tasks.my:job]\n", 'it needs quotes: [tasks."db.backup"]'),
+        ("[tasks.'my job']\nrun = 'x'\n", "is not a valid name\n  a name has 1 to 100 ASCII letters"),
+        ("tasks:\n  backup:\n    run: x\n", ":1:6: is YAML, not TOML\n  write a table such as [tasks.backup]"),
+        ("---\ntasks:\n", ":1:4: is YAML, not TOML"),
+        ("[tasks.a]\nrun: x\n", ":2:4: is YAML, not TOML"),
+        ('{"tasks": {}}', ":1:1: is JSON, not TOML\n  write a table such as [tasks.backup]"),
+        ('{\n  "tasks": {}\n}\n', "is JSON, not TOML"),
+        ("[tasks.a]\nrun = echo hi\n", 'put text into quotes: run = "echo hi"'),
+        ("[tasks.a]\ncron = 0 3 * * *\n", 'put text into quotes: cron = "0 3 * * *"'),
+        ('[tasks.a]\nrun = echo "hi" # x\n', 'put text into quotes: run = "…"'),
+        ("[tasks.a]\nrun = 'x'\ncron = '@dayly'", "unknown macro @dayly; did you mean @daily?"),
+        ("[http]\nhost = '0.0.0.0'\n", 'http.host: unknown key\n  did you mean "listen"?'),
         ("timeout = '5s'\n", ":1: timeout: unknown key\n  write it below the header of its table"),
         ("data_dir = '/x'\n", ":1: data_dir: unknown key\n  write it below [daemon]"),
         ("listen = ['127.0.0.1:80']\n", ":1: listen: unknown key\n  write it below [http]"),
@@ -324,6 +339,14 @@ run = "x"
             'depends_on[0].until: must be "started"',
         ),
         ("[services.a]\nrun = 'x'\ndepends_on = [{ name = 3, until = 'later' }]", "a.depends_on[0].name: must be the"),
+        (
+            "[services.a]\nrun = 'x'\ndepends_on = [{ name = 'b', on_restart = 'go' }]",
+            'depends_on[0].on_restart: must be "restart" or "stop", not "go"',
+        ),
+        (
+            "[tasks.b]\nrun = 'x'\n[services.a]\nrun = 'x'\ndepends_on = [{ name = 'b', on_restart = 'stop' }]",
+            "services.a.depends_on[0]: b is a task",
+        ),
     ],
 )
 def test_errors_have_place_and_remedy(problems: Problems, text: str, expected: str) -> None:
@@ -331,6 +354,13 @@ def test_errors_have_place_and_remedy(problems: Problems, text: str, expected: s
     shown = "\n".join(str(problem) for problem in problems(text))
     assert expected in shown
     assert "ringward.toml" in shown
+
+
+@pytest.mark.parametrize("kind", ["task", "service"])
+def test_unquoted_dot_in_a_name(problems: Problems, kind: str) -> None:
+    """A table below a unit that has a command is taken for a unit whose name needs quotes, also if a key is similar."""
+    (problem,) = problems(f"[{kind}s.my.{kind}]\nrun = 'x'\n")
+    assert problem.remedy == f'if "my.{kind}" is the name of a {kind}, write [{kind}s."my.{kind}"]'
 
 
 def test_remedies_are_valid(problems: Problems) -> None:
@@ -554,10 +584,77 @@ def test_unknown_public_name(config: Load) -> None:
     assert warning.remedy == 'did you mean "backup"?'
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
+@pytest.mark.parametrize("key", ["env_file", "secrets_file"])
+@pytest.mark.parametrize(
+    ("owner", "mode", "user", "who"),
+    [
+        (0, 0o600, "", None),
+        (0, 0o666, "", "everybody"),
+        (65534, 0o600, "", "user 65534"),
+        (65534, 0o600, "nobody", None),
+        (65534, 0o664, "nobody", None),
+        (65534, 0o600, "65534:1", None),
+        (65534, 0o600, "daemon", "user 65534"),
+        (1, 0o620, "nobody", "user 1"),
+    ],
+)
+def test_writable_file_of_variables(config: Load, key: str, owner: int, mode: int, user: str, who: str | None) -> None:
+    """A file of variables that another user than root and the unit's can change is a warning, also in [defaults]."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/variables"
+        Path(path).write_text("NAME=long enough\n")
+        os.chown(path, owner, owner)
+        os.chmod(path, mode)
+        keys = f"{key} = {json.dumps(path)}\n" + (f'user = "{user}"\n' if user else "")
+        for text in (f'[tasks.a]\nrun = "true"\n{keys}', f'[defaults]\n{keys}[services.a]\nrun = "true"\n'):
+            found = [warning.message for warning in config(text).warnings]
+            assert found == ([] if who is None else [f"{path} can be changed by {who}"])
+
+
+def test_file_of_variables_in_a_shared_directory(config: Load, tmp_path: Path) -> None:
+    """A directory in which everybody can replace the file of variables is a warning, unless it is sticky."""
+    path = tmp_path / "shared" / "variables"
+    path.parent.mkdir()
+    path.write_text("NAME=1\n")
+    path.chmod(0o600)
+    text = f'[tasks.a]\nrun = "true"\nenv_file = "{path}"\n'
+    path.parent.chmod(0o777)
+    (warning,) = config(text).warnings
+    assert (warning.key, warning.message) == ("tasks.a.env_file", f"{path.parent} can be changed by everybody")
+    path.parent.chmod(0o1777)
+    assert config(text).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("zone", "message", "remedy"),
+    [
+        ("UTC+2", '"UTC+2" is 2 h behind UTC, as in the variable TZ', 'for 2 h ahead of UTC, write "UTC-2"'),
+        ("GMT-5:30", '"GMT-5:30" is 5:30 h ahead of UTC', 'for 5:30 h behind UTC, write "GMT+5:30"'),
+        ("Etc/GMT+5", '"Etc/GMT+5" is 5 h behind UTC', 'for 5 h ahead of UTC, write "Etc/GMT-5"'),
+        ("GMT+0", None, None),
+        ("UTC", None, None),
+        ("CET-1CEST,M3.5.0,M10.5.0/3", None, None),
+        ("Asia/Tokyo", None, None),
+    ],
+)
+@pytest.mark.parametrize("table", ["daemon", "defaults", "tasks.a"])
+def test_misleading_zone(config: Load, table: str, zone: str, message: str | None, remedy: str | None) -> None:
+    """A time zone with an offset, whose sign people read the other way round, is a warning with both meanings."""
+    text = "" if table == "tasks.a" else '[tasks.a]\nrun = "true"\n'
+    run = 'run = "true"\n' if table == "tasks.a" else ""
+    found = config(f'{text}[{table}]\n{run}timezone = "{zone}"\n').warnings
+    assert len(found) == (message is not None)
+    for warning in found:
+        assert warning.key == f"{table}.timezone"
+        assert warning.message.startswith(message or "")
+        assert (warning.remedy or "").startswith(remedy or "")
+
+
 def test_deprecated_key(config: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that the test deprecates works, is marked in the schema, and gets a warning with file, line and remedy."""
     old = replace(keys_of("task")["description"], deprecated=Deprecation("1.3.0", "write it as a comment"))
-    monkeypatch.setattr(loading, "keys_of", lambda *tables: {**keys_of(*tables), "description": old})
+    monkeypatch.setattr(unit_reader, "keys_of", lambda *tables: {**keys_of(*tables), "description": old})
     loaded = config('[tasks.a]\nrun = "true"\ndescription = "x"\n[tasks.b]\nrun = "true"\n')
     assert loaded.tasks["a"].description == "x"
     (warning,) = loaded.warnings
@@ -565,3 +662,43 @@ def test_deprecated_key(config: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonschema, "keys_of", lambda *_places: {"description": old})
     table = jsonschema.document()["properties"]["tasks"]["additionalProperties"]["properties"]
     assert table["description"]["deprecated"] is True
+
+
+def test_tasks_that_run_elsewhere(config: Load, tmp_path: Path) -> None:
+    """A task with ``external = true`` has a token, and none of the keys about processes, queues and callers."""
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    task = config('[tasks.a]\nexternal = true\ncron = "@daily"\ngrace = "1h"\ntoken_file = "token"\n').tasks["a"]
+    assert (task.external, task.ping_token, task.grace_period_ms, task.api_trigger) == (
+        True,
+        "0123456789abcdef",
+        3_600_000,
+        False,
+    )
+    assert "0123456789abcdef" not in definition_text(task)
+    assert "0123456789abcdef" not in repr(task)
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("external = true", "tasks.a: has no token_file"),
+        ('external = true\ntoken_file = "short"', "short: must have at least 16 bytes"),
+        ('external = true\ntoken_file = "odd"', "odd: must have 16 to 200 letters, digits"),
+        (
+            'external = true\ntoken_file = "token"\nuser = "root"',
+            "a.user: not a key of a task that runs elsewhere",
+        ),
+        ('run = "true"\ngrace = "5s"', "a.grace: not a key of a task that runs here\n  write graceful_stop"),
+        (
+            'external = true\ntoken_file = "token"\n[tasks.b]\nexternal = true\ntoken_file = "token"',
+            'tasks.b.token_file: has the same token as "a"',
+        ),
+    ],
+)
+def test_invalid_tasks_that_run_elsewhere(config: Load, tmp_path: Path, keys: str, problem: str) -> None:
+    """Keys that do not fit the place where a task runs are errors, like tokens that no address can have."""
+    for name, content in (("token", "0123456789abcdef"), ("short", "0123"), ("odd", "0123456789/abcdef")):
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError) as error:
+        config(f"[tasks.a]\n{keys}\n")
+    assert problem in str(error.value)

@@ -1,6 +1,7 @@
 """The scheduler is killed at each labelled step: nothing is lost, runs twice, or counts as crashed."""
 
 import contextlib
+import http.client
 import random
 from collections.abc import Iterable
 from itertools import accumulate, islice
@@ -12,6 +13,7 @@ import pytest
 from tests.crash import steps
 from tests.crash.daemon import StepsDaemon, at_some_time
 from tests.crash.harness import all_runs, numbered, numbered_quickly, numbered_then_silent
+from tests.support.client import UnixConnection
 from tests.support.daemon import Daemon
 from tests.support.waiting import until
 
@@ -154,3 +156,30 @@ def test_schedulers_die_during_the_start(first: bool, daemon: StepsDaemon) -> No
     daemon.recovered()
     assert daemon.stop() == 0
     all_is_well(daemon, accepted)
+
+
+RECORDING = ("before storing", "stored", "before announcing", "announced", "before answering", "answered")
+"""Steps between a trigger and its answer."""
+
+
+@pytest.mark.parametrize("step", RECORDING)
+def test_a_stored_effect_has_its_audit_entry(daemon: StepsDaemon, step: str) -> None:
+    """If both die during a trigger, the audit names exactly the runs that are stored, each once."""
+    daemon.write('[tasks.job]\nrun = "true"\n')
+    daemon.start()
+    first = daemon.trigger("job")
+    daemon.ended(first)
+    with contextlib.closing(UnixConnection(daemon.socket)) as connection:
+        workers = daemon.helper("ringward gunicorn").children()
+        daemon.plan(step)
+        connection.request("POST", "/api/tasks/job/run")
+        until(lambda: not (daemon.directory / "plan").exists(), "the death of the scheduler")
+        for worker in workers:
+            worker.kill()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection.getresponse()
+    daemon.recovered()
+    stored = {f"run {run['id']}" for run in daemon.runs("job")}
+    until(lambda: not list((daemon.runtime_dir() / "audit").iterdir()), "the entries of the dead worker")
+    items = daemon.get("/api/audit?limit=500").json()["items"]
+    assert sorted(item["result"] for item in items if item["operation"] == "runTask") == sorted(stored)

@@ -1,6 +1,7 @@
 """The lock files, and ``make audit``."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,8 @@ from packaging.requirements import Requirement
 from deploy.release import audit, lock
 from deploy.release.audit import Locked
 from deploy.release.lock import Package
-from deploy.zipapp.build import needs
+from deploy.release.materials import needs
+from deploy.zipapp.build import EXTRAS
 
 ANSWERS: dict[str, Any] = {}
 ONE = {"one": Locked("1.0", frozenset({"a" * 64, "b" * 64}))}
@@ -55,7 +57,7 @@ def test_lock_files_are_complete() -> None:
     """Each package that an installation needs is locked, with hashes, in a version that ``setup.cfg`` allows."""
     packages = audit.locked()
     assert list(audit.unmet(packages)) == []
-    assert needs().keys() - {"ringward"} <= packages.keys()
+    assert needs(EXTRAS).keys() - {"ringward"} <= packages.keys()
     assert all(package.hashes for package in packages.values())
 
 
@@ -125,6 +127,19 @@ def test_advisories_are_found(index: dict[str, Any]) -> None:
         "vulnerabilities": [vulnerability, {**vulnerability, "id": "PYSEC-2", "withdrawn": "2026-01-01"}]
     }
     assert list(audit.advisories(ONE)) == ["one 1.0: PYSEC-1: Reads too much (fixed in 1.1)"]
+
+
+def test_unreachable_index_is_a_finding(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an index that answers, the audit fails, and names the index and the reason for each check."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", address)
+    monkeypatch.setattr(audit, "locked", lambda: ONE)
+    monkeypatch.setattr(audit, "unmet", lambda _packages: [])
+    assert audit.main() == 1
+    text = capsys.readouterr().out
+    for check in ("files in the index", "security advisories"):
+        assert f"{check}: NOT CHECKED: cannot reach {address}: [Errno 111] Connection refused" in text
 
 
 @pytest.mark.usefixtures("index")

@@ -54,9 +54,13 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_release(clone: Path) -> None:
-    """A release writes version and date, runs the checks, builds the artefacts with their sums, and tags the commit."""
+    """A release writes version and date, runs the checks, builds the artefacts with their sums, and tags the commit.
+
+    The next commit begins the next minor release.
+    """
     release.release("0.2.0", ("lint", "test"), ("dist", "deb"))
-    assert 'VERSION = "0.2.0"' in (clone / "supervisor/version.py").read_text()
+    assert 'VERSION = "0.2.0"' in release.git("show", "v0.2.0:supervisor/version.py")
+    assert 'VERSION = "0.3.0.dev0"' in (clone / "supervisor/version.py").read_text()
     head = (clone / "CHANGELOG.rst").read_text().splitlines()[3:5]
     assert head[0].startswith("0.2.0 (20")
     assert head[1] == "-" * len(head[0])

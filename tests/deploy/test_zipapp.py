@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.version import VERSION
+from deploy.version import version
 from tests.support.daemon import PASSWORD, Daemon
 from tests.support.paths import ROOT
 
@@ -58,9 +58,8 @@ class OneFile(Daemon):
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("zipapp") / "ringward.pyz"
-    built = subprocess.run(
-        [sys.executable, "-I", ROOT / "deploy/zipapp/build.py", path, "1"], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "deploy.zipapp.build", str(path), "1"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return path
 
@@ -104,12 +103,12 @@ def test_daemon_of_one_file(daemon: OneFile, archive: Path) -> None:
     assert (run["endReason"], daemon.texts(run["id"])[0].split()[-1]) == ("succeeded", str(daemon.home))
     daemon.kill_helper("ringward scheduler")
     assert daemon.cli("run", "t").returncode == 0
-    assert daemon.cli("upgrade", "--if-different").stdout == f"Ringward {VERSION} is already running\n"
+    assert daemon.cli("upgrade", "--if-different").stdout == f"Ringward {version()} is already running\n"
     (service,) = daemon.runs("s")
     (before,) = daemon.unpacked()
     put(daemon, archive, version="99.0")
     upgraded = daemon.cli("upgrade", "--if-different")
-    assert (upgraded.returncode, upgraded.stdout) == (0, f"Ringward {VERSION} -> 99.0\n"), upgraded.stderr
+    assert (upgraded.returncode, upgraded.stdout) == (0, f"Ringward {version()} -> 99.0\n"), upgraded.stderr
     assert daemon.get("/api/daemon").json()["version"] == "99.0"
     assert (daemon.run(service["id"])["status"], len(daemon.runs("s"))) == ("running", 1)
     assert daemon.cli("run", "t").returncode == 0
@@ -125,7 +124,7 @@ def test_archive_is_unpacked_once(daemon: OneFile, archive: Path) -> None:
     put(daemon, archive)
     command = [*daemon.command(), "--version"]
     first = [subprocess.Popen(command, env=daemon.environment(), stdout=subprocess.PIPE) for _ in range(2)]
-    assert {first_process.communicate()[0] for first_process in first} == {f"ringward, version {VERSION}\n".encode()}
+    assert {first_process.communicate()[0] for first_process in first} == {f"ringward, version {version()}\n".encode()}
     (there,) = daemon.unpacked()
     readable = os.geteuid() == 0
     for place in (there, there.parent, there / "bin"):

@@ -14,6 +14,7 @@ _VARIABLE = {
         r"\b[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [A-Z]{3,4} \d{4}\b",
         r"[^\n]*\d\d:\d\d:\d\d[^\n]*",
     ),
+    "version": (r"\bRingward \d+\.\d+\.\d+(?=  |$)", r"Ringward \S+"),
     "span": (r"(?:\bin )?\b\d+(?:\.\d+)?(?:ms|s|m|h|d)\b(?: \d+[smh]\b)?(?: ago)?|\bnow\b",) * 2,
     "amount": (r"\b\d+(?:\.\d+)? (?:bytes|KB|MB|GB|TB|ms|s)\b",) * 2,
     "moment": (r"\b1[789]\d{11}\b",) * 2,

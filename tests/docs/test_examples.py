@@ -63,7 +63,7 @@ def test_configuration_uses_every_script(place: Path) -> None:
         if argument.startswith("scripts/")
     }
     assert used == {f"scripts/{path.name}" for path in (place / "scripts").glob("*.py")}
-    assert {unit.working_dir for unit in config.tasks.values()} == {str(place)}
+    assert {unit.working_dir for unit in config.tasks.values() if not unit.steps} == {str(place)}
 
 
 def test_jobs_and_log_rotation(place: Path) -> None:

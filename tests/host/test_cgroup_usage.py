@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.host import cgroup_names
 from supervisor.host.cgroup_usage import cgroup_of, mount_of, read_usage
+from supervisor.host.cgroups import assign, spare_name
 from supervisor.host.run_usage import TotalUsage
 
 RUN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -48,12 +48,12 @@ def test_cgroup_of_a_run(proc: Path, group: Path) -> None:
 
 def test_spare_cgroup(proc: Path, group: Path) -> None:
     """A spare cgroup has its own name, and an attribute names its run."""
-    name = cgroup_names.spare_name("D", 7)
+    name = spare_name("D", 7)
     spare = group.rename(group.with_name(name))
     (proc / "100/cgroup").write_text(f"0::/machine/runs/{name}\n")
     mount = mount_of(str(proc))
     assert cgroup_of(RUN, 100, mount, str(proc)) is None
-    cgroup_names.assign(str(spare), RUN)
+    assign(str(spare), RUN)
     assert cgroup_of(RUN, 100, mount, str(proc)) == str(spare)
     assert cgroup_of("01ARZ3NDEKTSV4RRFFQ69G5FAW", 100, mount, str(proc)) is None
 

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from supervisor.host import cgroups
-from supervisor.host.cgroups import Cgroup, Cgroups, Usage, name_of_cgroup, own_cgroup
+from supervisor.host.cgroups import Cgroup, Cgroups, CgroupUsage, name_of_cgroup, own_cgroup
 from supervisor.host.procfs import Process, find_process, send_signal
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.run_recovery import limit_again
@@ -109,10 +109,10 @@ def test_delegated_unit(fake: FakeHierarchy) -> None:
     place = fake.find()
     assert place is not None
     assert place.directory == f"{fake.unit}/runs"
-    assert place.controllers == {"memory", "cpu", "io"}
+    assert place.controllers == {"memory", "cpu", "io", "pids"}
     assert (fake.unit / "ringward" / "cgroup.procs").read_text() == "0\n"
     for directory in (fake.unit, fake.unit / "runs"):
-        assert asked_for(directory) == ["+memory", "+cpu", "+io"]
+        assert asked_for(directory) == ["+memory", "+cpu", "+io", "+pids"]
 
 
 def test_process_group_moves_into_the_leaf(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_refused_controller(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cgroups, "_write_text", refusing)
     place = fake.find()
     assert place is not None
-    assert place.controllers == {"memory", "io"}
+    assert place.controllers == {"memory", "io", "pids"}
 
 
 def test_already_in_the_leaf(fake: FakeHierarchy) -> None:
@@ -181,7 +181,7 @@ def test_place_removed_by_another_daemon(fake: FakeHierarchy) -> None:
     shutil.rmtree(place.directory)
     made = place.make("R")
     assert os.path.isdir(made.path)
-    assert sorted(asked_for(fake.unit / "runs")) == ["+cpu", "+io", "+memory"]
+    assert sorted(asked_for(fake.unit / "runs")) == ["+cpu", "+io", "+memory", "+pids"]
 
 
 def test_place_removed_during_the_check(fake: FakeHierarchy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_give_way(fake: FakeHierarchy) -> None:
 
 def test_limits_of_adopted_runs_are_restored(filled: Cgroup, tmp_path: Path) -> None:
     """Each limit of an adopted run's cgroup is set again, others stay unset, and a failure is reported."""
-    filled.limit(64 << 20, None)
+    filled.limit({"memory": 64 << 20})
     gone = Cgroup(str(tmp_path / "gone"), frozenset({"memory"}))
     gone.limits.add("memory")
     spawn = SimpleNamespace(limits={"memory": 64 << 20, "cpu": 0.5, "nice": 5})
@@ -262,15 +262,32 @@ def filled(tmp_path: Path) -> Cgroup:
     """Return a cgroup with all controllers, made of plain files."""
     for name, text in (("memory.max", "max\n"), ("cpu.max", "max 100000\n"), ("cpu.stat", CPU_STAT)):
         (tmp_path / name).write_text(text)
+    for name in ("memory.high", "memory.swap.max", "cpu.weight", "pids.max"):
+        (tmp_path / name).touch()
     (tmp_path / "memory.events").write_text(MEMORY_EVENTS.format(oom=1, kills=2))
     (tmp_path / "io.stat").write_text(IO_STAT)
     return Cgroup(str(tmp_path), frozenset({"memory", "cpu", "io"}))
 
 
+def test_further_limits_of_a_cgroup(filled: Cgroup) -> None:
+    """Each limit is written to its file; the reason is returned for one without its controller or its file."""
+    limits = {"memory_high": 5, "swap": 0, "cpu_weight": 50, "io_weight": 7, "pids": 9, "nofile": 64}
+    assert filled.limit(limits) == {
+        "io_weight": "this kernel has no io.weight",
+        "pids": "no cgroup with the pids controller is available",
+    }
+    filled.controllers |= {"pids"}
+    filled.limit(limits)
+    written = {name: Path(filled.path, name).read_text() for name in ("memory.high", "memory.swap.max", "pids.max")}
+    assert written == {"memory.high": "5", "memory.swap.max": "0", "pids.max": "9"}
+    assert Path(filled.path, "cpu.weight").read_text() == "50"
+    assert filled.limits == {"memory_high", "swap", "cpu_weight", "pids"}
+
+
 @pytest.mark.parametrize(("cpus", "quota"), [(1.5, 150_000), (0.01, 1000), (1024, 102_400_000)])
 def test_limits_of_a_cgroup(filled: Cgroup, cpus: float, quota: int) -> None:
     """Memory is limited in bytes, and processors as time per 100 ms, of which the kernel's minimum is 1 ms."""
-    filled.limit(64 << 20, cpus)
+    filled.limit({"memory": 64 << 20, "cpu": cpus, "nice": 5})
     assert Path(filled.path, "memory.max").read_text() == str(64 << 20)
     assert Path(filled.path, "cpu.max").read_text() == f"{quota} 100000"
     assert filled.limits == {"memory", "cpu"}
@@ -278,15 +295,15 @@ def test_limits_of_a_cgroup(filled: Cgroup, cpus: float, quota: int) -> None:
 
 def test_usage_with_controllers(filled: Cgroup) -> None:
     """Processor time, out-of-memory kills, and the bytes of all disks are counted."""
-    filled.limit(64 << 20, None)
-    assert filled.usage() == Usage(10, 20, 2, filled_up=True, read_bytes=91_889_664, write_bytes=613_781_504)
+    filled.limit({"memory": 64 << 20})
+    assert filled.usage() == CgroupUsage(10, 20, 2, filled_up=True, read_bytes=91_889_664, write_bytes=613_781_504)
 
 
 @pytest.mark.parametrize(("limit", "oom"), [(None, 1), (64 << 20, 0)])
 def test_host_out_of_memory(filled: Cgroup, limit: int | None, oom: int) -> None:
     """A kill because the host is out of memory is counted, but not attributed to the run's limit."""
     Path(filled.path, "memory.events").write_text(MEMORY_EVENTS.format(oom=oom, kills=1))
-    filled.limit(limit, None)
+    filled.limit({} if limit is None else {"memory": limit})
     usage = filled.usage()
     assert usage is not None
     assert (usage.oom_kills, usage.filled_up) == (1, False)
@@ -294,7 +311,7 @@ def test_host_out_of_memory(filled: Cgroup, limit: int | None, oom: int) -> None
 
 def test_usage_without_controllers(filled: Cgroup) -> None:
     """Without controllers, the kernel counts only processor time."""
-    assert Cgroup(filled.path).usage() == Usage(10, 20, 0)
+    assert Cgroup(filled.path).usage() == CgroupUsage(10, 20, 0)
 
 
 def test_recycled_pid_is_not_signalled() -> None:

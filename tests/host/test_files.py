@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def test_relative_paths_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     replace_file("state", b"content", durable=True)
     assert (tmp_path / "state").read_bytes() == b"content"
     assert nearest_existing("absent/file") == "."
+
+
+def test_mode_of_a_replaced_file(tmp_path: Path) -> None:
+    """The file has exactly the given mode, whatever the umask and a leftover of an earlier attempt."""
+    (tmp_path / "state.new").touch(0o600)
+    before = os.umask(0o077)
+    try:
+        replace_file(str(tmp_path / "state"), "content", mode=0o644)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(tmp_path / "state").st_mode) == 0o644
 
 
 def test_nearest_existing_parent(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_blocked_read(tmp_path: Path) -> None:
     assert until(lambda: environments.read(7, 1), "its variables") == {"B": "3"}
 
 
-@pytest.mark.parametrize("where", ["_read_environ", "_EnvironmentRead._run"])
+@pytest.mark.parametrize("where", ["process_environ._read_environ", "detached_thread.DetachedThread._run"])
 def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """A thread that failed for lack of memory is not waited for, and the next call tries again."""
 
@@ -50,11 +50,11 @@ def test_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: s
     environments = Environments(0.01, str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr("sys.unraisablehook", lambda _unraisable: None)
-        patch.setattr(f"supervisor.host.process_environ.{where}", fail)
+        patch.setattr(f"supervisor.host.{where}", fail)
         for _ in range(40):
             assert environments.read(7, 1) is None
         until(
-            lambda: not any(pending_read.in_progress for pending_read in environments._waiting.values()),
+            lambda: not any(pending_read.thread.running for pending_read in environments._waiting.values()),
             "the last thread to end",
         )
     assert until(lambda: environments.read(7, 1), "its variables") == {"A": "1"}

@@ -7,7 +7,8 @@ import pwd
 import pytest
 
 from supervisor.host import unix_accounts
-from supervisor.host.unix_accounts import NoSuchAccount, own_variables, resolve
+from supervisor.host.unix_accounts import NoSuchAccount, own_variables, resolve, system_user
+from tests.support.paths import ROOT
 
 NOBODY = pwd.getpwnam("nobody")
 
@@ -41,7 +42,7 @@ def test_explicit_group() -> None:
 def test_numbers() -> None:
     """A number names a known user, or, with a group, an unknown one."""
     assert resolve(str(NOBODY.pw_uid)).variables["USER"] == "nobody"
-    assert resolve("12345678:87654321") == unix_accounts.Account(12345678, 87654321, (87654321,), {})
+    assert resolve("12345678:87654321") == unix_accounts.UnixAccount(12345678, 87654321, (87654321,), {})
 
 
 @pytest.mark.parametrize("text", ["no-such-user", "12345678", "root:no-such-group", "99999999999:1"])
@@ -59,3 +60,10 @@ def test_unprivileged_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert own_variables()["USER"] == "nobody"
     with pytest.raises(NoSuchAccount, match="only root"):
         resolve("root")
+
+
+def test_one_way_to_create_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documentation creates the user with the command that messages and ``service install`` show."""
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    ((*words,),) = system_user("ringward", "/var/lib/ringward")
+    assert f"$ {' '.join(words)}\n" in (ROOT / "docs/deployment.rst").read_text()

@@ -16,12 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.ipc import messages, msgspec_messages
-from supervisor.ipc.control_client import ControlClient, RequestRefused, Unavailable
+from supervisor.ipc.control_client import CommandEntry, ControlClient, RequestRefused, Unavailable
 from supervisor.ipc.log_line import Log, printable, stamp
 from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
-from supervisor.scheduler.control.control_socket import ControlServer
-from supervisor.scheduler.control.socket_operation import Operation, Reply, done, refused
+from supervisor.scheduler.control.control_socket import (
+    Answer,
+    Arguments,
+    ControlServer,
+    Operations,
+    RequestEntry,
+    done,
+    operation,
+    refused,
+)
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Procedure, Procedures, Waiter
 from tests.support.waiting import until
 
 WRITERS: list[Callable[[Message], bytes]] = [messages.encode, msgspec_messages.encode]
@@ -74,17 +83,20 @@ def test_log_lines_cannot_be_forged() -> None:
     assert stamp(1_767_225_600_123) == "2026-01-01T00:00:00.123Z"
 
 
+class _Echo(Arguments):
+    a: Any
+
+
 class Server:
     """A control server with its own loop and thread."""
 
     def __init__(self, path: Path) -> None:
         self.calls: list[dict[str, Any]] = []
-        self.held: list[Reply] = []
+        self.held: list[Waiter] = []
         self.loop = Loop()
         self._ending = False
         self._late: list[dict[str, object]] = []
-        operations: dict[str, Operation] = {"echo": self.echo, "no": self.no, "hold": self.hold}
-        self.server = ControlServer(self.loop, str(path), "token", operations)
+        self.server = ControlServer(self.loop, str(path), "token", Operations(Procedures(), self))
         self.loop.after(0, self._look)
         self.thread = threading.Thread(target=self.loop.run)
         self.thread.start()
@@ -93,19 +105,23 @@ class Server:
         if self._ending:
             self.loop.end()
         while self._late:
-            self.held[0](self._late[0])
+            self.held[0].resume(self._late[0])
             del self._late[0]
         self.loop.after(5, self._look)
 
-    def echo(self, arguments: dict[str, Any], reply: Reply) -> None:
-        self.calls.append(arguments)
-        reply(done(**arguments))
+    @operation(_Echo)
+    def echo(self, request: _Echo, _entry: RequestEntry) -> Answer:
+        self.calls.append({"a": request.a})
+        return done(a=request.a)
 
-    def no(self, _arguments: dict[str, Any], reply: Reply) -> None:
-        reply(refused(409, "not now", [{"location": "x", "message": "y"}]))
+    @operation(Arguments)
+    def no(self, _request: Arguments, _entry: RequestEntry) -> Answer:
+        return refused(409, "not now", [{"location": "x", "message": "y"}])
 
-    def hold(self, _arguments: dict[str, Any], reply: Reply) -> None:
-        self.held.append(reply)
+    @operation(Arguments)
+    def hold(self, _request: Arguments, _entry: RequestEntry) -> Procedure[Answer]:
+        answer: Answer = yield self.held.append
+        return answer
 
     def answer_held(self, answer: dict[str, object]) -> None:
         """Answer the held request from the loop, as operations do."""
@@ -141,6 +157,25 @@ def test_call(client: ControlClient) -> None:
         client.call("no")
     assert (refusal.value.status, refusal.value.detail) == (409, "not now")
     assert refusal.value.errors == [{"location": "x", "message": "y"}]
+
+
+def test_worker_of_another_version(control: Server, tmp_path: Path) -> None:
+    """A request without an audit entry, as 0.1.0 sends it, is carried out, and unknown fields are ignored."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(60)
+        sock.connect(str(tmp_path / "control.sock"))
+        request = {"id": "x", "deadline": 1e12, "op": "echo", "args": {"a": 1, "new": 2}, "new": 3}
+        sock.sendall(encode({"op": "hello", "token": "token", "new": 1}) + encode(request))
+        assert messages.receive(sock, Decoder()) == {"id": "x", **done(a=1)}
+    assert control.calls == [{"a": 1}]
+
+
+@pytest.mark.usefixtures("control")
+def test_entry_that_was_not_stored(client: ControlClient) -> None:
+    """An audit entry counts as stored only if the answer says so; a scheduler of 0.1.0 never does."""
+    entry = CommandEntry("key", [1, "who", "unix", "echo", "", 200, "", False])
+    assert client.call("echo", entry, a=1) == {"a": 1}
+    assert not entry.stored
 
 
 def test_repeated_request(control: Server, client: ControlClient) -> None:
@@ -197,6 +232,7 @@ def test_wrong_token(control: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "request_",
     [
+        {"op": "hello", "token": "token"},
         {"deadline": 1e12, "op": "echo", "args": {}},
         {"id": [], "deadline": 1e12, "op": "echo", "args": {}},
         {"id": "x", "deadline": "soon", "op": "echo", "args": {}},

@@ -17,8 +17,13 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
     server.close()
 
 
-def connect(bell: DoorbellServer, tmp_path: Path, token: str = "token") -> tuple[DoorbellClient, int]:
+def connect(
+    bell: DoorbellServer, tmp_path: Path, token: str = "token", *, blocking: bool = True
+) -> tuple[DoorbellClient, int]:
     client = DoorbellClient(str(tmp_path / "bell"), token)
+    fd = client.connect()
+    assert fd is not None
+    os.set_blocking(fd, blocking)
     sock = until(bell.accept, "a connection")
     until(lambda: bell.readable(sock.fileno(), 0.0) or sock.fileno() < 0, "the token")
     return client, sock.fileno()
@@ -43,48 +48,45 @@ def test_subscribed_names(bell: DoorbellServer, tmp_path: Path) -> None:
 
 def test_news_before_the_subscription(bell: DoorbellServer, tmp_path: Path) -> None:
     """A reader that read the ring before it subscribed is woken for newer entries, but not for entries that it read."""
-    client, fd = connect(bell, tmp_path)
-    os.set_blocking(client.fileno(), False)
+    client, fd = connect(bell, tmp_path, blocking=False)
     bell.ring(["old"], 100.0)
     bell.ring(["new"], 102.1)
-    for name, rung in (("new", ["new"]), ("never", []), ("old", [])):
+    for name, rung in (("new", ["new"]), ("never", ()), ("old", ())):
         client.subscribe(name)
         bell.readable(fd, 102.2)
-        assert client.receive_now() == rung
+        assert client.receive() == rung
     client.close()
 
 
 def test_nonblocking_reads(bell: DoorbellServer, tmp_path: Path) -> None:
     """On a loop, a client reads one bell at a time, nothing if there is none, and the end of a closed connection."""
-    client, fd = connect(bell, tmp_path)
-    os.set_blocking(client.fileno(), False)
+    client, fd = connect(bell, tmp_path, blocking=False)
     for name in "ab":
         client.subscribe(name)
         bell.readable(fd, 0.0)
-    assert client.receive_now() == []
+    assert client.receive() == ()
     bell.ring(["a"], 1.0)
     bell.ring(["b"], 2.0)
-    assert [client.receive_now(), client.receive_now(), client.receive_now()] == [["a"], ["b"], []]
+    assert [client.receive(), client.receive(), client.receive()] == [["a"], ["b"], ()]
     stranger, _ = connect(bell, tmp_path, "another token")
-    assert stranger.receive_now() is None
+    assert stranger.receive() is None
     client.close()
     stranger.close()
 
 
 def test_early_wake_up(bell: DoorbellServer, tmp_path: Path) -> None:
     """A subscriber that was idle for ten milliseconds gets an early wake-up; an active one gets only the bell."""
-    client, fd = connect(bell, tmp_path)
-    os.set_blocking(client.fileno(), False)
+    client, fd = connect(bell, tmp_path, blocking=False)
     client.subscribe("a")
     bell.readable(fd, 0.0)
     bell.pre_wake("b", 10.0)
-    assert client.receive_now() == []
+    assert client.receive() == ()
     bell.pre_wake("a", 10.0)
     bell.ring(["a"], 10.001)
-    assert [client.receive_now(), client.receive_now()] == [[f"{PRE_WAKE}a"], ["a"]]
+    assert [client.receive(), client.receive()] == [[f"{PRE_WAKE}a"], ["a"]]
     bell.pre_wake("a", 10.01)
     bell.ring(["a"], 10.011)
-    assert [client.receive_now(), client.receive_now()] == [["a"], []]
+    assert [client.receive(), client.receive()] == [["a"], ()]
     client.close()
     bell.pre_wake("a", 20.0)
 
@@ -143,3 +145,24 @@ def test_wrong_token(bell: DoorbellServer, tmp_path: Path) -> None:
     client, _ = connect(bell, tmp_path, token="wrong")
     assert client.receive() is None
     client.close()
+
+
+def test_writer_is_replaced(bell: DoorbellServer, tmp_path: Path) -> None:
+    """A client that connects to the next writer hears all names that it subscribed to, before or in between."""
+    client, fd = connect(bell, tmp_path)
+    client.subscribe("a")
+    bell.readable(fd, 0.0)
+    bell.close()
+    assert client.receive() is None
+    client.close()
+    assert client.connect() is None
+    client.subscribe("b")
+    bell = DoorbellServer(str(tmp_path / "bell"), "token")
+    assert client.connect() == client.connect() is not None
+    sock = until(bell.accept, "a connection")
+    for _ in range(3):  # the token and two names
+        until(lambda: bell.readable(sock.fileno(), 0.0), "a packet")
+    bell.ring(["a", "b"], 1.0)
+    assert sorted(client.receive() or ()) == ["a", "b"]
+    client.close()
+    bell.close()

@@ -60,10 +60,11 @@ def test_group_cannot_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_socket_in_use(tmp_path: Path) -> None:
-    """A socket that another process listens on is left alone, and that of a dead process is replaced."""
+    """A socket on which a process listens is left alone, the error names it, and that of a dead process is replaced."""
     boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     (living,) = listen(boot)
-    with pytest.raises(CannotListen, match="another process listens there"):
+    name = Path("/proc/self/comm").read_text().strip()
+    with pytest.raises(CannotListen, match=rf"http.sock: {name} \({os.getpid()}\) listens there; set another path"):
         listen(boot)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(boot.http_socket)

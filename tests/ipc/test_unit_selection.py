@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.config.load import load
 from supervisor.config.model import Service, Task
-from supervisor.ipc.unit_selection import Kinds, NotSelected, Selector, select
+from supervisor.ipc.unit_selection import ANY, Kinds, NotSelected, Selector, select
 
 CONFIG = """
 [tasks.backup]
@@ -91,6 +91,23 @@ class NamedUnit:
     kind: str = "service"
     group: str | None = None
     tags: tuple[str, ...] = ()
+    flow: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        (Selector(), ["f"]),
+        (Selector(group="g"), ["f"]),
+        (Selector(names=("f*",)), ["f"]),
+        (Selector(names=("f:*",)), ["f:a"]),
+        (Selector(names=("f:a",), group="g"), ["f:a"]),
+    ],
+)
+def test_steps(selector: Selector, names: list[str]) -> None:
+    """Steps of flows are selected by their names, and by globs with a colon, but not by groups and other globs."""
+    units = [NamedUnit("f", "task", "g"), NamedUnit("f:a", "task", "g", flow="f")]
+    assert [unit.name for unit in select(units, selector, ANY)] == names
 
 
 def test_suggestions_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from logring.errors import LogError
+from logring.follower import LogFollower, follow
 from logring.layout import STDOUT
-from logring.reader import LogReader, follow
+from logring.reader import LogReader
 from tests.logring.support.rings import T0, Joiner, Log, child_writer, texts
 
 MakeLog = Callable[..., Log]
@@ -72,3 +74,23 @@ def test_follow_another_process(tmp_path: Path) -> None:
         assert child.wait() == 0
     joiner.end()
     reader.close()
+
+
+def test_damaged_block_after_removed_lines(make_log: MakeLog) -> None:
+    """If the first kept block is damaged, its lines and the removed ones before it are skipped together."""
+    log = make_log(file_blocks=4, blocks=2)
+    log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(9000)))
+    log.finish()
+    first = next(block for block in log.open_reader().blocks() if not isinstance(block, LogError))
+    with open(log.log_path, "r+b") as file:
+        content = file.read()
+        file.seek(content.index(first.text) + 1000)
+        file.write(b"X")
+    follower = LogFollower(log.open_reader())
+    page = follower.read_batches(100, 1 << 16)
+    assert page is not None
+    assert (page.lines, page.skipped, page.damage != "") == ([], first.header.end_line, True)
+    assert follower.line == first.header.end_line
+    page = follower.read_batches(100, 1 << 16)
+    assert page is not None
+    assert (page.lines[0].n, page.skipped) == (first.header.end_line, 0)

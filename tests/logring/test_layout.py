@@ -37,7 +37,7 @@ def make_static() -> Static:
 
 def make_publication(seq: int, lines: int = 10) -> Publication:
     state = State((3, lines, 1, 2, 3000, 4000, 8, 1, 0, 9))
-    header = BlockHeader(seq, (3, 6, 4, 200, 1, 7, 65536, 1_700_000_000_000, 5, 1, 2, 0, 1, 0, 0))
+    header = BlockHeader(seq, *(3, 6, 4, 200, 1, 7, 65536, 1_700_000_000_000, 5, 1, 2, 0, 1, 0, 0))
     return Publication(seq, state, header)
 
 

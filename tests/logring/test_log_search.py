@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 
 from logring.block import Block
 from logring.layout import FILE_BLOCKS_AT, STDERR, STDOUT, SYSTEM
-from logring.log_search import BadPattern, Hit, Limits, LineSelection, Pattern, search
+from logring.log_search import BadPattern, Hit, LineSelection, Pattern, SearchLimits, search
 from logring.reader import Line, LogReader
 from tests.logring.support.rings import T0, Log, read_all, texts
 
-pytest.importorskip("re2", reason="needs google-re2")  # tests/ipc/test_match_process.py tests the other engine
+re2 = pytest.importorskip("re2", reason="needs google-re2")
 
 BLOCK = 4096
-# Invalid bytes are no characters for RE2 and lone surrogates for Python. There are no random bytes, because the two
-# disagree on overlong forms, which no program prints.
 TEXTS = [
     b"a",
     b"b",
@@ -37,6 +35,10 @@ TEXTS = [
     "Ä".encode(),
     b"\xff",
     b"\xe2\x82",
+    b"\x1b[1;31m",
+    b"\x1b[m",
+    b"\x1b[2J",
+    b"\xef\xbb\xbf",
 ]
 CHUNKS = st.one_of(
     st.lists(st.sampled_from(TEXTS), max_size=30).map(b"".join),
@@ -48,7 +50,9 @@ STEPS = st.tuples(
     CHUNKS,
     st.sampled_from([0, 0, 1, 7, -3]),
 )
-ATOMS = st.sampled_from(["a", "b", "A", "1", "x", "ä", "Ä", "€", ".", "[^a]", "[0-9]", r"\s", "^", "$", r"\b", r"\A"])
+ATOMS = st.sampled_from(
+    ["a", "b", "A", "1", "x", "ä", "Ä", "€", "\ufffd", ".", "[^a]", "[0-9]", r"\s", "^", "$", r"\b", r"\A"]
+)
 EXPRESSIONS = st.recursive(
     ATOMS,
     lambda inner: st.one_of(
@@ -62,12 +66,10 @@ EXPRESSIONS = st.recursive(
 
 
 def oracle(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
-    """Return Python's equivalent pattern: RE2's classes are ASCII, and none has a byte that is not UTF-8."""
+    """Return Python's equivalent pattern: RE2's classes are ASCII."""
     pattern_text = text if regex else re.escape(text)
     if regex:
         for ours, theirs in (
-            (".", "[^\n\udc80-\udcff]"),
-            ("[^a]", "[^a\udc80-\udcff]"),
             (r"\b", r"(?a:\b)"),
             (r"\s", "[ \t\r\f\n]"),
             (r"\z", r"\Z"),
@@ -76,8 +78,9 @@ def oracle(text: str, *, regex: bool, ignore_case: bool) -> re.Pattern[str]:
     return re.compile(pattern_text, re.IGNORECASE if ignore_case else 0)
 
 
-def decoded(text: bytes) -> str:
-    return text.decode(errors="surrogateescape")
+def displayed(text: bytes) -> str:
+    shown = re.sub("\x1b\\[[0-9;:]*m", "", text.decode(errors="replace"))
+    return shown.removeprefix("\ufeff")
 
 
 def without_line_end(line: Line, following: list[Line]) -> bytes:
@@ -103,7 +106,7 @@ def collect(
     hits: list[Hit] = []
     scanned = 0
     for _ in range(100_000):
-        part = search(reader, pattern, start, limits=Limits(limit, max_bytes, until_s), selection=selection)
+        part = search(reader, pattern, start, limits=SearchLimits(limit, max_bytes, until_s), selection=selection)
         assert len(part.hits) <= limit
         assert not part.damaged
         hits += part.hits
@@ -182,7 +185,7 @@ def test_search_equals_a_loop(
             for at, line in enumerate(lines)
             if stream in (None, line.stream)
             and since_ms <= line.ts <= until_ms
-            and compiled.search(decoded(without_line_end(line, lines[at + 1 :])))
+            and compiled.search(displayed(without_line_end(line, lines[at + 1 :])))
         ]
         until_s = math.inf if least_bytes is None else -math.inf
         with pytest.MonkeyPatch.context() as patch:
@@ -234,7 +237,7 @@ def log(tmp_path: Path) -> Log:
 
 def matching_lines(log: Log, text: str, *, regex: bool = False, ignore_case: bool = False) -> list[bytes]:
     pattern = Pattern(text, regex=regex, ignore_case=ignore_case)
-    return [hit.text for hit in search(log.reader, pattern, limits=Limits(1000, 1 << 30)).hits]
+    return [hit.text for hit in search(log.reader, pattern, limits=SearchLimits(1000, 1 << 30)).hits]
 
 
 @pytest.mark.parametrize(
@@ -242,8 +245,8 @@ def matching_lines(log: Log, text: str, *, regex: bool = False, ignore_case: boo
     [
         (r"b\nc", []),
         (r"b\sc", []),
-        (r"b[^x]c", []),
-        (r"(?s)b.c", []),
+        (r"b[^x]c", [b"b\xffc"]),
+        (r"(?s)b.c", [b"b\xffc"]),
         (r"b\Cc", [b"b\xffc"]),
         (r"b\C", [b"b\xffc"]),  # it also reaches from the first line into the second, which does not count
         (r"\C$", [b"ab", b"cd", b"b\xffc", "é".encode()]),
@@ -254,14 +257,81 @@ def matching_lines(log: Log, text: str, *, regex: bool = False, ignore_case: boo
         (r"\\z|\\A", []),
         (r"\Q\A\E", []),
         (r"^.$", ["é".encode()]),
-        (r"b.c", []),
+        (r"b.c|^.{2}$", [b"ab", b"cd", b"b\xffc"]),
         (r"^$", [b""]),
     ],
 )
 def test_patterns_match_within_a_line(log: Log, text: str, expected: list[bytes]) -> None:
-    """Any pattern matches only within one line; a byte that is not UTF-8 is not a character."""
+    """Any pattern matches only within one line; a byte that is not UTF-8 is the character U+FFFD."""
     log.feed(STDOUT, b"ab\ncd\n\nb\xffc\n\xc3\xa9\n")
     assert matching_lines(log, text, regex=True) == expected
+    log.close()
+
+
+RED = b"\x1b[31mERROR\x1b[0m: disk"
+LATIN = b"caf\xe9 ERROR disk"
+MARKED = b"\xef\xbb\xbfERROR: begin"
+READY = b"ready in \x1b[1m129\x1b[22m ms"
+PLAIN = b"ERROR: \xef\xbf\xbd"
+SEQUENCES = [
+    b"\x1b[01m\x1b[Kfile.c:\x1b[m\x1b[K \x1b[01;31m\x1b[Kerror: \x1b[m\x1b[Kno type",  # gcc
+    b"\x1b(Bfile.c:\x1b[m error: no type",  # tput sgr0
+    b"\x1b]8;;file:///a\x1b\\file.c\x1b]8;;\x1b\\: error: no type",
+    b"\x1b]0;title\x07file.c: error: no type",
+    b"\x1b[?25lfile.c: error: no type\x1b[?25h",
+    b"\x1bP+q544e\x1b\\file.c: error: no type\x1b7",
+    b"file.c: error: no type\x1b]0;unfinished",
+    b"file.c: error: no type\x1b[3",
+]
+"""Lines that look like ``file.c: error: no type`` on a terminal."""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("^ERROR", [RED, MARKED, PLAIN]),
+        ("^caf.*ERROR", [LATIN]),
+        ("^caf[^a-z] ", [LATIN]),
+        (r"ready in \d+ ms$", [READY]),
+        ("\ufffd", [LATIN, PLAIN]),
+        (r"\x{FFFD}", [LATIN, PLAIN]),
+        (r"^ERROR: \w+$", [RED, MARKED]),
+        (r"\x1b\[31mERROR", [RED]),
+        ("\x1b\\[31mERROR", [RED]),
+        (r"\x{1B}\[31mERROR", [RED]),
+        (r"\033\[31mERROR", [RED]),
+        (r"\33\[1m1", [READY]),
+        (r"\C\[1m1", [READY]),
+        (r"caf\C ", [LATIN]),
+        (r"^\C{3}ERROR: b", [MARKED]),
+        (r"\\x1b|\331m|\x{1b0}", []),
+    ],
+)
+def test_lines_match_as_displayed(log: Log, text: str, expected: list[bytes]) -> None:
+    """A line matches without colours and byte order mark, and with U+FFFD for invalid bytes; a hit has all bytes.
+
+    A pattern with an escape character, or for any byte, matches the bytes.
+    """
+    log.feed(STDOUT, b"\n".join([RED, LATIN, MARKED, READY, PLAIN, b"nothing \x1b[7m"]) + b"\n")
+    assert matching_lines(log, text, regex=True) == expected
+    log.close()
+
+
+def test_escape_sequences_hide_no_text_from_a_pattern(log: Log) -> None:
+    """Terminal escape sequences of any kind are not part of a line as it is displayed, as on the dashboard."""
+    log.feed(STDOUT, b"\n".join(SEQUENCES) + b"\n")
+    assert matching_lines(log, "^file.c: error: no type$", regex=True) == SEQUENCES
+    assert matching_lines(log, "file.c: error: no type") == SEQUENCES
+    log.close()
+
+
+def test_plain_text_matches_as_displayed(log: Log) -> None:
+    """A plain text is found across colours; one with an escape character is found among the bytes."""
+    log.feed(STDOUT, b"\n".join([RED, LATIN, MARKED]) + b"\r\n")
+    assert matching_lines(log, "ERROR: ") == [RED, MARKED + b"\r"]
+    assert matching_lines(log, "error: DISK", ignore_case=True) == [RED]
+    assert matching_lines(log, "\x1b[31m") == [RED]
+    assert matching_lines(log, "\ufffd") == [LATIN]
     log.close()
 
 
@@ -348,7 +418,7 @@ def test_damaged_blocks_are_counted(log: Log) -> None:
         hits: set[int] = set()
         damaged, start, exhausted = 0, 0, False
         while not exhausted:
-            part = search(log.reader, Pattern("0"), start, limits=Limits(500, max_bytes))
+            part = search(log.reader, Pattern("0"), start, limits=SearchLimits(500, max_bytes))
             assert part.exhausted or part.next > start
             hits |= {hit.n for hit in part.hits}
             damaged, start, exhausted = damaged + part.damaged, part.next, part.exhausted
@@ -359,7 +429,7 @@ def test_damaged_blocks_are_counted(log: Log) -> None:
 def test_missing_log_is_empty(log: Log) -> None:
     """A search of a missing log finds nothing and is complete, also from beyond its end."""
     for start in (0, 5):
-        part = search(log.reader, Pattern("a"), start, limits=Limits(1, 1))
+        part = search(log.reader, Pattern("a"), start, limits=SearchLimits(1, 1))
         assert (part.hits, part.exhausted, part.next) == ([], True, start)
     log.close()
 
@@ -367,13 +437,13 @@ def test_missing_log_is_empty(log: Log) -> None:
 def test_search_of_a_live_log(log: Log) -> None:
     """A search that reached the end can resume later; the unfinished line counts once it is finished."""
     log.feed(STDOUT, b"a1\nb\na2")
-    part = search(log.reader, Pattern("a"), limits=Limits(9, 1 << 30))
+    part = search(log.reader, Pattern("a"), limits=SearchLimits(9, 1 << 30))
     assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([0], 2, True)
     log.feed(STDOUT, b"\n")
-    part = search(log.reader, Pattern("a"), part.next, limits=Limits(9, 1 << 30))
+    part = search(log.reader, Pattern("a"), part.next, limits=SearchLimits(9, 1 << 30))
     assert ([hit.n for hit in part.hits], part.next, part.exhausted) == ([2], 3, True)
     log.feed(STDOUT, b"a3\n" * 5000)  # the last block continues, and others follow
-    part = search(log.reader, Pattern("a"), part.next, limits=Limits(9999, 1 << 30))
+    part = search(log.reader, Pattern("a"), part.next, limits=SearchLimits(9999, 1 << 30))
     assert [hit.n for hit in part.hits] == list(range(3, 5003))
     log.close()
 

@@ -80,7 +80,7 @@ def test_few_blocks_are_read(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch)
     log.finish()
     reader = log.open_reader()
     reader.head()
-    assert log.writer.head_block > 250
+    assert log.writer.blocks.head_block > 250
     count = 0
     pread = os.pread
 

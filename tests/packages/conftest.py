@@ -35,6 +35,12 @@ def parts(index: None, tmp_path_factory: pytest.TempPathFactory) -> Parts:  # no
     return Parts.build(tmp_path_factory.mktemp("parts"))
 
 
+@pytest.fixture(scope="session")
+def parts_again(index: None, tmp_path_factory: pytest.TempPathFactory) -> Parts:  # noqa: ARG001 - it skips
+    """The same parts, built a second time in another place."""
+    return Parts.build(tmp_path_factory.mktemp("another") / "place of parts")
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     """A client of the package's daemon, which systemd starts."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deploy.debian.build import PLACE, Package
+from deploy.version import SOURCE, source
 from supervisor.version import VERSION
 from tests.support.daemon import Daemon
 from tests.support.host_features import require
@@ -29,7 +30,7 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 def sources(directory: Path, version: str = VERSION) -> Path:
     """Copy the sources, as a clone has them, to this new directory; return it."""
     shutil.copytree(ROOT, directory, ignore=_left_out, symlinks=True)
-    (directory / "supervisor/version.py").write_text(f'"""The version."""\n\nVERSION = "{version}"\n')
+    (directory / SOURCE).write_text(source(version))
     return directory
 
 
@@ -61,7 +62,7 @@ class Parts(NamedTuple):
         require("strip", "/usr/bin/python3")
         built = wheel(place)
         manual = [sys.executable, "-m", "sphinx", "-q", "-b", "man", "docs", str(place / "man")]
-        subprocess.run(manual, cwd=ROOT, check=True)
+        subprocess.run(manual, cwd=ROOT, check=True, env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH})
         Package(place / "root", "/usr/bin/python3").environment(built)
         return cls(built, place / "man", place / "root" / PLACE.lstrip("/"))
 
@@ -72,12 +73,15 @@ class Parts(NamedTuple):
         file.write_text(text)
         return self._replace(environment=place)
 
-    def package(self, kind: str, output: Path, directory: Path = ROOT) -> Path:
-        """Build a package, such as "debian", by the program in this directory of sources; return its path."""
+    def package(self, kind: str, output: Path, directory: Path | None = None) -> Path:
+        """Build a package, such as "debian", by the program in this directory of sources; return its path.
+
+        Without a directory, it is that of the wheel.
+        """
         words = [str(self.wheel.parent), str(self.man), str(output), str(self.environment)]
         done = subprocess.run(
             [sys.executable, "-m", f"deploy.{kind}.build", *words],
-            cwd=directory,
+            cwd=directory or self.wheel.parent.parent / "sources",
             capture_output=True,
             text=True,
             env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, "DEBFULLNAME": "A Maintainer", "DEBEMAIL": "deb@debian.org"},

@@ -61,6 +61,19 @@ def engine(index: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[En
     shutil.rmtree(place)
 
 
+def test_reproducible_image(engine: Engine) -> None:
+    """An image that is built twice, from the same sources and Debian packages, has the same layers, byte for byte.
+
+    Its configuration differs in the id and the host name of the container that buildah built it in.
+    """
+    engine.call("sh", "deploy/container/build.sh", f"{NAME}-again")
+    names = (f"localhost/{NAME}", f"localhost/{NAME}-again")
+    first, again = (
+        engine.call("podman", "image", "inspect", "--format={{.RootFS.Layers}}", name).stdout for name in names
+    )
+    assert again == first
+
+
 def test_container_runs_as_its_user(engine: Engine, tmp_path: Path) -> None:
     """Process 1 and all processes that it starts belong to the image's user, who can write only the volume and /tmp.
 

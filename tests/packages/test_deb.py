@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.version import package_version
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.version import VERSION
 from tests.packages.environment import Parts
@@ -36,7 +37,7 @@ def changed(package: Path, directory: Path, version: str, path: str, text: str) 
     (file,) = place.glob(f"usr/lib/ringward/lib/python3*/site-packages/ringward/{path}")
     file.write_text(text)
     control = place / "DEBIAN/control"
-    control.write_text(control.read_text().replace(f"Version: {VERSION}-", f"Version: {version}-"))
+    control.write_text(control.read_text().replace(f"Version: {package_version(VERSION)}-", f"Version: {version}-"))
     built = directory / f"{version}.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", place, built], check=True)
     shutil.rmtree(place)
@@ -73,6 +74,13 @@ def test_lintian(package: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_reproducible_package(package: Path, parts_again: Parts, tmp_path: Path) -> None:
+    """A package that is built twice, each time from the sources, is the same, byte for byte."""
+    again = parts_again.package("debian", tmp_path / "again")
+    assert again.name == package.name
+    assert again.read_bytes() == package.read_bytes()
+
+
 def test_package_contents(package: Path) -> None:
     """The package has the unit, user, directories, man pages, completions, licences, and one configuration file."""
     listed = subprocess.run(["dpkg-deb", "--contents", package], capture_output=True, text=True, check=True).stdout
@@ -83,6 +91,7 @@ def test_package_contents(package: Path) -> None:
         "./usr/lib/tmpfiles.d/ringward.conf",
         "./usr/share/bash-completion/completions/ringward",
         "./usr/share/doc/ringward/licences.txt",
+        "./usr/share/doc/ringward/ringward.cdx.json",
         "./usr/share/fish/vendor_completions.d/ringward.fish",
         "./usr/share/man/man1/ringward.1.gz",
         "./usr/share/man/man5/ringward.toml.5.gz",

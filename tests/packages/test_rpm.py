@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.version import package_version
 from supervisor.config.files.lookup import SYSTEM_FILE
 from supervisor.version import VERSION
 from tests.packages.environment import Parts, sources
@@ -30,6 +31,13 @@ def rpm(*arguments: str | Path) -> str:
     return done.stdout
 
 
+def test_reproducible_package(package: Path, parts_again: Parts, tmp_path: Path) -> None:
+    """A package that is built twice, each time from the sources, is the same, byte for byte."""
+    again = parts_again.package("rpm", tmp_path / "again")
+    assert again.name == package.name
+    assert again.read_bytes() == package.read_bytes()
+
+
 def test_package_contents(package: Path) -> None:
     """The package has the files of the Debian package, and other users cannot read its configuration file."""
     assert {
@@ -40,11 +48,12 @@ def test_package_contents(package: Path) -> None:
         "/usr/lib/tmpfiles.d/ringward.conf",
         "/usr/share/bash-completion/completions/ringward",
         "/usr/share/doc/ringward/licences.txt",
+        "/usr/share/doc/ringward/ringward.cdx.json",
         "/usr/share/man/man1/ringward.1.gz",
         "/usr/share/man/man5/ringward.toml.5.gz",
     } <= set(rpm("-qpl", package).splitlines())
     assert rpm("-qp", "--configfiles", package).split() == [SYSTEM_FILE]
-    assert rpm("-qp", "--queryformat", "%{VERSION}", package) == VERSION
+    assert rpm("-qp", "--queryformat", "%{VERSION}", package) == package_version(VERSION)
     listing = rpm("-qp", "--queryformat", "[%{FILENAMES} %{FILEMODES:octal} %{FILEUSERNAME}\n]", package)
     assert f"{SYSTEM_FILE} 100640 root" in listing
     assert "libpython" not in rpm("-qp", "--requires", package)

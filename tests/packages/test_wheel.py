@@ -1,9 +1,7 @@
 """The wheel in fresh environments, beside other packages."""
 
 import os
-import shutil
 import subprocess
-import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +12,11 @@ from supervisor.version import VERSION
 from tests.e2e.services.test_readiness import is_ready
 from tests.packages.conftest import SUPERVISORD
 from tests.packages.environment import Environment, Installed, wheel
-from tests.support.installation import extract
-from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.packages
 
 PACKAGES = ("api", "logring", "store", "supervisor")
-EARLIER = ROOT / "tests/e2e/upgrade/versions/2026-11-26.tar.xz"
-"""A version whose packages were not private."""
 
 
 @pytest.fixture(scope="module")
@@ -142,33 +136,4 @@ def test_installed_daemon_upgrades_in_place(
     following = daemon.stream(path, first.id)
     assert [event.data.get("text") for event in following] == ["last", None]
     following.close()
-    assert daemon.stop() == 0
-
-
-def test_earlier_installation_refuses_the_upgrade(ours: Path, environment: Environment, daemon: Installed) -> None:
-    """A daemon whose packages were not private refuses the upgrade with the reason and the remedy, and continues."""
-    environment.pip("install", ours)
-    environment.pip("uninstall", "--yes", "ringward")  # the dependencies stay
-    with tarfile.open(EARLIER) as files:
-        extract(files, environment.packages)
-    environment.run("python", "-m", "compileall", "-q", *(environment.packages / name for name in PACKAGES))
-    program = environment.directory / "bin" / "ringward"
-    program.write_text(f"#!{environment.directory}/bin/python\nfrom supervisor.cli.entry import main\nmain()\n")
-    program.chmod(0o755)
-    daemon.write("[tasks.t]\nrun = 'echo done'\n[services.s]\nrun = 'exec sleep 3600'\n")
-    daemon.start()
-    (service,) = daemon.runs("s")
-    for name in PACKAGES:
-        shutil.rmtree(environment.packages / name)
-    program.unlink()
-    environment.pip("install", "--no-deps", ours)
-    refused = daemon.cli("upgrade")
-    assert refused.returncode == 1
-    assert "No module named 'supervisor'" in refused.stderr
-    assert "stop it, and start it again" in refused.stderr
-    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
-    assert daemon.runs("s") == [service]
-    assert daemon.stop() == 0
-    daemon.start()
-    assert daemon.cli("run", "t").stdout == "done\n"
     assert daemon.stop() == 0

@@ -113,7 +113,7 @@ class StartBench:
         def turned() -> bool:
             if not condition():
                 self.watch.round(self.starts.next_s())
-                self.starts.tend(self.clock.monotonic_s())
+                self.starts.tick(self.clock.monotonic_s())
             return condition()
 
         until(turned, description)

@@ -67,6 +67,13 @@ class SteppedRoot:
 
     def start(self, command: str, **more: Any) -> ManagedProcess:
         """Start the run R, and wait until it prints "ready"."""
+        self.spawn(command, **more)
+        process = self.live["R"]
+        self.until(lambda: "ready" in self.lines(), "the first line")
+        return process
+
+    def spawn(self, command: str, **more: Any) -> None:
+        """Start the run R."""
         spawn = Spawn(
             run="R",
             task="t",
@@ -77,9 +84,6 @@ class SteppedRoot:
             **{"log_max_bytes": 64 << 20, "grace_ms": 60_000, "stdin_open": True, **more},
         )
         self.ask({"op": "spawn", "spawn": asdict(spawn)})
-        process = self.live["R"]
-        self.until(lambda: "ready" in self.lines(), "the first line")
-        return process
 
     @property
     def log_path(self) -> str:

@@ -1,15 +1,17 @@
 """The scheduler without its process, with a store and a root that answer on the test's command."""
 
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from store.daemon_values import get_meta
 from store.database import Database, open_writer
 from store.errors import DatabaseUnusable, StoreError
 from store.runs.ids import new_ulid
-from store.runs.writes import Run, get_run
+from store.runs.writes import Run, get_run, unfinished_runs
 from store.store_thread import StoreThread
 from store.tasks import upsert_task
 from supervisor.config.load import load
@@ -17,19 +19,27 @@ from supervisor.host.clock import Clock
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, DaemonSettings, Exited
 from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.scheduler.control.external_runs import ExternalRuns
+from supervisor.scheduler.control.window_operations import WINDOWS, windows_of
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import CommitListener, Committer
+from supervisor.scheduler.flows.executor import Flows
+from supervisor.scheduler.flows.open_flows import read_open_flows
 from supervisor.scheduler.loop.daemon_state import DaemonState
 from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Procedures
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
+from supervisor.scheduler.runs.conditions import TaskConditions
+from supervisor.scheduler.runs.gates import Gates
+from supervisor.scheduler.runs.live_units import Due, LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.services.service_controller import ServiceController
-from supervisor.scheduler.services.watcher_client import OnAnswer
-from supervisor.scheduler.startup_shutdown.take_over import make_units
+from supervisor.scheduler.services.watcher_client import OnAnswer, WatcherClient
+from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
+from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units
 
 Done = Callable[[Any], None]
 
@@ -105,16 +115,22 @@ class Root:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
-        self._requests: dict[str, dict[str, Any]] = {}
+        self.held: dict[tuple[str, str], socket.socket] = {}
+        """The listening sockets that it holds, by service and name."""
+        self.requests: dict[str, dict[str, Any]] = {}
 
-    def send(self, frame: dict[str, Any]) -> None:
+    def send(self, frame: dict[str, Any], passed: socket.socket | None = None) -> None:
         self.sent.append(frame)
+        if passed is not None:
+            self.held[frame["service"], frame["name"]] = passed
+        elif frame["op"] == "release":
+            self.held.pop((frame["service"], frame["name"])).close()
         if "spawn" in frame:
-            self._requests[frame["spawn"]["run"]] = frame["spawn"]
+            self.requests[frame["spawn"]["run"]] = frame["spawn"]
 
     def request(self, frame: dict[str, Any]) -> dict[str, Any]:
         """Return the request of a ``spawn`` message, which may refer to an announced one."""
-        return frame["spawn"] if "spawn" in frame else self._requests[frame["run"]]
+        return frame["spawn"] if "spawn" in frame else self.requests[frame["run"]]
 
     def take(self, op: str) -> list[str]:
         """Remove the frames of this kind and return their run ids."""
@@ -123,7 +139,7 @@ class Root:
         return [self.request(frame)["run"] if op == "spawn" else frame["run"] for frame in frames]
 
 
-class Watcher:
+class Watcher(WatcherClient):
     """Keeps the requests to the watcher, so that a test can answer them."""
 
     def __init__(self) -> None:
@@ -187,27 +203,57 @@ class Bench:
         store, event_log = cast(StoreThread, self.store), cast(EventLog, _Announcer())
         self.commits = Commits()
         self.committer = Committer(self.loop, store, event_log, self.log, self.commits)
-        self.notifications = Notifications(self.config, self.queued)
-        root = cast(RootConnection, self.root)
-        self.daemon = DaemonState(self.boot)
-        self.core = Core(self.loop, self.daemon, self.committer, self.log)
+        self.windows = windows_of(self.config, get_meta(self.store.database, WINDOWS))
+        self.notifications = Notifications(self.config, self.queued, self.windows)
+        self.connection = root = cast(RootConnection, self.root)
+        self.daemon = DaemonState(self.boot, first=first)
+        self.core = Core(self.loop, self.daemon, self.committer, self.log, Procedures())
         self.user_lookup = self.make_user_lookup(self.loop)
         self.engine = RunEngine(self.core, root, self.notifications, self.user_lookup)
         self.engine.configure(self.config)
         self.watcher = Watcher()
         self.controller = ServiceController(
-            self.core, self.engine, self.user_lookup, self.watcher, self.notifications, first=first
+            self.core, self.engine, self.user_lookup, self.watcher, self.notifications, root
         )
-        self.engine.connect(self.controller)
         self.units: dict[str, Unit] = make_units(self.store.database, self.config, first=first)
         self.controller.dependency_gate.know(self.units, {})
+        flows = Flows(self.core, self.engine, self.units, read_open_flows(self.store.database))
+        conditions = TaskConditions(self.core, self.engine, self.user_lookup, self.watcher)
+        gates = Gates(self.core, self.engine, self.units, self.notifications)
+        self.engine.observers.extend((conditions, gates))
+        self.external = ExternalRuns(self.core, self.engine, self.units, self.config)
+        self.engine.connect(self.controller, flows=flows, conditions=conditions, external=self.external)
 
-    def trigger(self, name: str, by: str | None = None) -> LiveRun:
+    def restart(self, running: Collection[LiveRun] = (), exits: Collection[Exited] = (), again: bool = False) -> None:
+        """Start the next scheduler; the root has the given runs."""
+        self.take_up(first=False)
+        self.reconcile(running, exits, again=again)
+
+    def reconcile(
+        self, running: Collection[LiveRun] = (), exits: Collection[Exited] = (), *, again: bool = False
+    ) -> None:
+        """Take over the unfinished runs from the store and from the root."""
+        at_root = {run.id: {"run": run.id, "started_at": self.loop.now_ms(), "cause": None} for run in running}
+        for run_id, instance in at_root.items():
+            instance["origin"] = self.root.requests[run_id]["origin"]
+        known_runs = KnownRuns(
+            unfinished_runs(self.store.database), running=at_root, exits=[*exits], ending=False, again=again
+        )
+        root = cast(RootConnection, self.root)
+        with self.committer.changing() as change:
+            take_over = TakeOver(self.core, self.engine, self.controller, root, self.units)
+            take_over.reconcile(known_runs, change)
+        self.store.work_all()
+
+    def trigger(self, name: str, by: str | None = None, at: int | None = None) -> LiveRun:
         unit = self.units[name]
         assert unit.task is not None
         change = self.committer.change()
         run = self.engine.create_task_run(
-            unit, unit.task, change, RunRequest(trigger="api", run_id=new_ulid(change.now_ms), by=by)
+            unit,
+            unit.task,
+            change,
+            RunRequest(trigger="api", run_id=new_ulid(change.now_ms), by=by, due=None if at is None else Due("at", at)),
         )
         self.committer.commit(change)
         return run
@@ -235,4 +281,6 @@ class Bench:
         return stored_run
 
     def close(self) -> None:
+        for held in self.root.held.values():
+            held.close()
         self.store.close()

@@ -3,19 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from store.tasks import Instance, TaskRecord, all_tasks, get_task, instances, update_task, upsert_task
+from store.tasks import StoredInstance, TaskRecord, all_tasks, get_task, instances, update_task, upsert_task
 from supervisor.config.public_definition import definition_text
-from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.reload.active_config import ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.config_files import ConfigFiles
-from supervisor.scheduler.reload.config_reload import Reloader, ReloadRequest
+from supervisor.scheduler.reload.config_reload import Reloader
 from supervisor.scheduler.reload.daemon_settings import resolve
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 from tests.scheduler.fake_clock import SteppedClock, Steps
 from tests.support.waiting import until
 
@@ -47,7 +47,6 @@ class ReloadBench(Bench):
             overridden=["data_dir", "listen"],
         )
         self.boot = resolve(self.config, boot)
-        log = Log("test", "error")
         self.scheduled_starts = ScheduledStarts(self.core, self.engine)
         self.applied: list[ResolvedConfig] = []
         self.info: dict[str, Any] = {}
@@ -55,15 +54,10 @@ class ReloadBench(Bench):
         self.files = ConfigFiles(self.loop, self.config, stale=False, on_stale=self.files_changed, clock=clock)
         self.file_steps = Steps(clock, self.files.round)
         resolved = ResolvedConfig(self.config, self.boot)
-        self.active = ActiveConfig(resolved, self.files, self.info, self.committer, Notifications(self.config), log)
+        self.active = ActiveConfig(resolved, self.files, self.info, self.core, Notifications(self.config))
         changes = UnitChanges(self.core, self.engine, self.controller, self.scheduled_starts, self.units, {})
         self.reloader = Reloader(
-            self.daemon,
-            self.committer,
-            changes,
-            self.active,
-            lambda resolved, _difference: self.applied.append(resolved),
-            log,
+            self.core, changes, self.active, lambda resolved, _difference: self.applied.append(resolved)
         )
         change = self.committer.change()
         for unit in self.units.values():
@@ -103,7 +97,7 @@ class ReloadBench(Bench):
     def ask(self, *, dry_run: bool = False) -> list[dict[str, Any]]:
         """Begin a reload and return the list for its answer."""
         answers: list[dict[str, Any]] = []
-        self.reloader.reload(ReloadRequest(by="me", dry_run=dry_run), answers.append)
+        operations_of(self.reloader)["reload"]({"by": "me", "dry_run": dry_run}, answers.append)
         return answers
 
     def read(self) -> None:
@@ -148,7 +142,7 @@ class ReloadBench(Bench):
     def tasks(self) -> list[TaskRecord]:
         return all_tasks(self.store.database)
 
-    def instances(self) -> list[Instance]:
+    def instances(self) -> list[StoredInstance]:
         return instances(self.store.database)
 
     def alive(self, name: str) -> list[LiveRun]:

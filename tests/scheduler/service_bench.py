@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from store.tasks import Instance, TaskRecord, get_task, instances
-from supervisor.scheduler.control.socket_operation import operations_of
+from store.tasks import StoredInstance, TaskRecord, get_task, instances
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 from tests.support.waiting import until
 
 Answer = dict[str, Any]
@@ -89,7 +89,7 @@ def record(harness: Bench, name: str = "s") -> TaskRecord:
     return task
 
 
-def stored(harness: Bench, name: str = "s") -> list[Instance]:
+def stored(harness: Bench, name: str = "s") -> list[StoredInstance]:
     return instances(harness.store.database, name)
 
 

@@ -12,8 +12,9 @@ from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import Schedule
-from supervisor.startup.advice import available_controllers, cut_short, missing
+from supervisor.startup.advice import advised_soon, available_controllers, cut_short, missing, odd_times
 from tests.support.command_line import Ringward
+from tests.support.threads import no_memory_for_threads
 
 NOW_MS = 1_764_000_000_000
 
@@ -25,6 +26,7 @@ def warned(tmp_path: Path, text: str) -> list[tuple[int | None, str, str]]:
     path.chmod(0o644)
     config = load(str(path), {})
     problems_found = [*missing(config, {"PATH": f"{tmp_path}/bin:/bin"}), *cut_short(config, NOW_MS)]
+    problems_found += odd_times(config, NOW_MS)
     return [(problem_found.line, problem_found.key, problem_found.message) for problem_found in problems_found]
 
 
@@ -46,6 +48,55 @@ def test_missing_requirements(tmp_path: Path, lines: str, key: str, message: str
     """An unknown user, a missing directory and a missing program are reported before a run, with their line."""
     for table in ("tasks", "services"):
         assert warned(tmp_path, f"[{table}.a]\n{lines}\n") == [(3, f"{table}.a.{key}", message)]
+
+
+def test_condition_without_its_program(tmp_path: Path) -> None:
+    """The missing program of a condition is reported with its line, like that of the command."""
+    text = "[tasks.a]\nrun = ['no-run']\nonly_if = ['no-if']\n[tasks.b]\nrun = 'true'\nonly_if = { path = '/no' }\n"
+    assert [(line, key) for line, key, _message in warned(tmp_path, text)] == [
+        (2, "tasks.a.run"),
+        (3, "tasks.a.only_if"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warns"),
+    [
+        ('{ cron = "0 2 * * sun", params = { F = 1 } }', '"0 2 1 * *"', True),
+        ('{ cron = "0 2 * * sun", params = { F = 1 } }', '"0 2 * * mon-sat"', False),
+        ('{ cron = "0 2 * * sun", params = { F = 1 } }', '{ cron = "0 2 1 * *", params = { F = 1 } }', False),
+        ('"0 2 * * sun"', '"0 2 1 * *"', False),
+    ],
+)
+def test_expressions_with_common_times(tmp_path: Path, first: str, second: str, warns: bool) -> None:
+    """A time with two sets of parameters is reported, because the run gets those of the first expression only."""
+    text = f"[tasks.a]\nrun = 'true'\nparams = [{{ name = 'F', kind = 'env' }}]\ncron = [{first}, {second}]\n"
+    found = warned(tmp_path, text)
+    assert [(line, key) for line, key, _message in found] == [(4, "tasks.a.cron")] * warns
+    assert all('"0 2 * * sun" and "0 2 1 * *" have 2026-02-01T02:00:00' in message for *_, message in found)
+
+
+def test_user_of_a_daemon_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy for a user that exists, but that the daemon may not use, is not to create it."""
+    path = tmp_path / "ringward.toml"
+    path.write_text("[tasks.a]\nrun = 'x'\nuser = 'daemon'\n")
+    path.chmod(0o644)
+    config = load(str(path), {})
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    (warning,) = missing(config, {"PATH": "/bin"})
+    assert warning.message.startswith("only root can run commands as daemon")
+    assert warning.remedy == "run the daemon as root, or its runs end as start_failed"
+
+
+def test_links_that_start_no_runs(tmp_path: Path) -> None:
+    """A symbolic link in on_change is reported unless Kubernetes has made it: a write to its target starts no run."""
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "mounted").symlink_to("..data/mounted")
+    (tmp_path / "file").touch()
+    paths = [f"{tmp_path}/{name}" for name in ("link", "file", "l*", "mounted")]
+    text = f"[tasks.a]\nrun = 'x'\non_change = {paths}\n"
+    message = f"{tmp_path}/link is a symbolic link, and writes to its target start no runs"
+    assert warned(tmp_path, text) == [(3, "tasks.a.on_change", message)]
 
 
 def test_missing_requirement_of_the_defaults(tmp_path: Path) -> None:
@@ -137,10 +188,25 @@ def test_validate_and_doctor_warn(ringward: Ringward, tmp_path: Path) -> None:
     assert runs[1]["text"] == f"{path}:2: tasks.a.run: no such program: /no/such"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may run as anybody")
-def test_user_of_an_unprivileged_daemon(tmp_path: Path) -> None:
-    """A daemon that does not run as root warns of users that it cannot become."""
-    assert "only root" in warned(tmp_path, "[tasks.a]\nrun = 'x'\nuser = 'root'\n")[0][2]
+def test_advice_without_memory_for_a_thread(tmp_path: Path) -> None:
+    """Without memory for its thread, advice is left out rather than waited for."""
+    path = tmp_path / "ringward.toml"
+    path.write_text("[tasks.t]\nrun = 'x'\nuser = 'no-such-user'\n")
+    path.chmod(0o644)
+    config = load(str(path), {})
+    with no_memory_for_threads():
+        assert advised_soon(config, {}) == []
+    assert advised_soon(config, {})
+
+
+def test_list_of_one_text_with_blanks(tmp_path: Path) -> None:
+    """A list with a whole command line as its only item gets the list that was probably meant."""
+    path = tmp_path / "ringward.toml"
+    path.write_text("[tasks.a]\nrun = ['backup --all']\n")
+    path.chmod(0o644)
+    (problem,) = missing(load(str(path), {}), {"PATH": "/bin"})
+    assert problem.message == "no such program: backup --all in PATH (/bin)"
+    assert problem.remedy == 'write each word as an item of the list: ["backup", "--all"]'
 
 
 def test_unavailable_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,3 +233,20 @@ def test_available_controllers(tmp_path: Path) -> None:
     expected = {"cpu", "memory", "pids"} if os.geteuid() == 0 else {"memory"}
     assert available_controllers(types, str(tmp_path)) == expected
     assert available_controllers({"/": "ext4"}, str(tmp_path)) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "window", "warned_key"),
+    [
+        ('cron = "0 2 * * *"', 'cron = "0 1 * * *"\nduration = "2h"', "cron"),
+        ('cron = "0 4 * * *"', 'cron = "0 1 * * *"\nduration = "2h"', None),
+        ('cron = "0 2 * * *"', 'cron = "0 1 * * *"\nduration = "2h"\ninstants = "defer"', None),
+        ('at = "2030-01-01T12:00:00Z"', 'from = "2030-01-01 00:00"\nto = "2030-01-02 12:00"', "at"),
+    ],
+)
+def test_schedule_within_windows(tmp_path: Path, schedule: str, window: str, warned_key: str | None) -> None:
+    """A task whose times are all skipped by a window is reported."""
+    text = f"[daemon]\ntimezone = 'UTC'\n[windows.w]\n{window}\n[tasks.a]\nrun = 'true'\n{schedule}\n"
+    found = [(key, message) for _, key, message in warned(tmp_path, text)]
+    message = "has no time outside of the window w, which skips them"
+    assert found == ([] if warned_key is None else [(f"tasks.a.{warned_key}", message)])

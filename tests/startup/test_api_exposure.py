@@ -32,6 +32,7 @@ def test_certificate_names() -> None:
         (KEY, KEY, "cannot use"),
         (CERT, CERT, "cannot use"),
     ],
+    ids=["another key", "no key", "no certificate", "a key as certificate", "a certificate as key"],
 )
 def test_invalid_pair(cert: str, key: str, reason: str) -> None:
     """A certificate and a key that do not belong together are refused with the file and the reason."""

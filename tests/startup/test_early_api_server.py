@@ -5,11 +5,14 @@ import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from supervisor.cli import exit_codes
 from supervisor.ipc import child_process
 from supervisor.ipc.child_process import ChildProcess
 from supervisor.startup import early_api_server
@@ -45,6 +48,18 @@ def test_failed_start() -> None:
         pass
     assert not Path(f"/proc/{server.pid}").exists()
     assert set(os.listdir("/proc/self/fd")) <= before  # descriptors of earlier tests may be closed meanwhile
+
+
+def test_failed_start_by_a_caller_that_ignores_its_children(tmp_path: Path) -> None:
+    """A start that fails says why and exits with its status, even if the caller has set SIGCHLD to be ignored."""
+    (tmp_path / "ringward.toml").write_text("[tasks.a]\n")
+    command = [sys.executable, "-m", "ringward", "up", "--config", str(tmp_path / "ringward.toml")]
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    result = subprocess.run([sys.executable, "-c", ignoring, *command], capture_output=True, text=True)
+    assert "Traceback" not in result.stderr
+    assert (result.returncode, "tasks.a" in result.stderr) == (exit_codes.CONFIG, True)
 
 
 def test_killed_start() -> None:

@@ -1,5 +1,6 @@
 """Runs for tests, and a reader that waits for a database."""
 
+import itertools
 import os
 from collections import Counter
 from contextlib import suppress
@@ -14,6 +15,27 @@ from store.runs.writes import Run, delete_run, insert_run
 from tests.support.waiting import until
 
 T0 = 1_780_000_000_000  # ms since the epoch
+_UNDOING = {
+    13: ("ALTER TABLE instances DROP COLUMN next_run",),
+    12: ("ALTER TABLE tasks DROP COLUMN promises",),
+    11: (
+        "DROP INDEX runs_step",
+        *(f"ALTER TABLE runs DROP COLUMN {column}" for column in ("flow_run_id", "step", "item")),
+        *(f"DROP TABLE {table}" for table in ("flows", "flow_steps", "run_outputs")),
+    ),
+    10: ("ALTER TABLE tasks DROP COLUMN withheld",),
+    9: ("ALTER TABLE runs DROP COLUMN cause", "ALTER TABLE runs DROP COLUMN due_kind"),
+    8: ("DROP INDEX runs_ended", "ALTER TABLE runs DROP COLUMN end_number"),
+    7: ("ALTER TABLE runs DROP COLUMN stopped_by",),
+    6: ("ALTER TABLE runs DROP COLUMN definition_hash", "DROP TABLE definitions"),
+}
+
+
+def undoing(version: int) -> list[str]:
+    """Return the statements that undo this step of the schema and all later ones."""
+    steps = [statements for step, statements in _UNDOING.items() if step >= version]
+    tables = "schema_migration", "schema_addition"
+    return [*itertools.chain(*steps), *(f"DELETE FROM {table} WHERE version >= {version}" for table in tables)]
 
 
 def ulid_of(at_ms: int) -> str:

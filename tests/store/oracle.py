@@ -1,7 +1,8 @@
 """The expected lists of runs, in plain Python."""
 
+from store.runs.filter import RunFilter
 from store.runs.run_pages import SortField
-from store.runs.writes import Run, RunFilter
+from store.runs.writes import Run
 
 
 def matches(run: Run, run_filter: RunFilter) -> bool:

@@ -1,15 +1,15 @@
 from store import audit
-from store.audit import Entry
+from store.audit import AuditEntry, ChosenEntries
 from store.database import Database
 from tests.store.databases import on_sqlite
 from tests.store.making import T0
 
 
-def entry(number: int, *, failed_login: bool = False, status: int = 201) -> Entry:
-    return Entry(T0 + number, f"who {number}", "127.0.0.1", "runTask", "job", status, "", failed_login)
+def entry(number: int, *, failed_login: bool = False, status: int = 201) -> AuditEntry:
+    return AuditEntry(T0 + number, f"who {number}", "127.0.0.1", "runTask", "job", status, "", failed_login)
 
 
-def append(db: Database, entries: list[Entry]) -> None:
+def append(db: Database, entries: list[AuditEntry]) -> None:
     """Append each entry under its own key."""
     audit.append(db, {audited.who: audited for audited in entries})
 
@@ -21,6 +21,18 @@ def test_repeated_entries(writer: Database) -> None:
     assert [audited.entry for audited in audit.entries(writer, None, 9)] == [entry(2), entry(1), entry(0)]
 
 
+def test_effect_of_a_stored_entry(writer: Database) -> None:
+    """While a request is carried out in parts, its entry keeps its place and gets the effect so far."""
+    audit.append(writer, {"a": entry(0)}, replace=True)
+    audit.append(writer, {"b": entry(1)})
+    audit.append(writer, {"a": entry(0)._replace(reason="2 runs")}, replace=True)
+    audit.append(writer, {"a": entry(0)._replace(status=503)})
+    assert [audited.entry for audited in audit.entries(writer, None, 9)] == [
+        entry(1),
+        entry(0)._replace(reason="2 runs"),
+    ]
+
+
 def test_pages(writer: Database, reader: Database) -> None:
     """Entries are listed newest first, without gaps or repeats, as they were stored."""
     append(writer, [entry(number) for number in range(5)])
@@ -29,6 +41,22 @@ def test_pages(writer: Database, reader: Database) -> None:
     following = audit.entries(reader, first[-1].id, 3)
     assert [audited.entry for audited in following] == [entry(1), entry(0)]
     assert audit.entries(reader, following[-1].id, 3) == []
+
+
+def test_chosen_entries(writer: Database, reader: Database) -> None:
+    """Entries are chosen by parts of texts in any case, by operations and by an inclusive span of time."""
+    append(writer, [entry(number) for number in range(12)])
+    assert len(audit.entries(reader, None, 99, ChosenEntries(target="%"))) == 0
+    some = audit.entries(reader, None, 99)[3:6]
+    newest, _, oldest = (stored.entry for stored in some)
+    assert audit.entries(reader, None, 99, ChosenEntries(since=oldest.at, until=newest.at)) == some
+    for chosen in (
+        ChosenEntries(who=newest.who.upper()),
+        ChosenEntries(operations=(newest.operation,)),
+        ChosenEntries(done=True),
+    ):
+        assert newest in [stored.entry for stored in audit.entries(reader, None, 99, chosen)]
+    assert audit.entries(reader, None, 99, ChosenEntries(operations=("nothing",))) == []
 
 
 def test_oldest_entries_are_pruned(writer: Database) -> None:

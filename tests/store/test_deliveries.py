@@ -6,7 +6,7 @@ from random import Random
 from store import deliveries
 from store.database import Database
 from store.deliveries import Delivery
-from store.tasks import forget_missing, upsert_task
+from store.tasks import forget_missing, update_task, upsert_task
 from tests.store.making import T0
 
 HOUR_MS = 3_600_000
@@ -122,8 +122,8 @@ def test_throttling_and_recovery(writer: Database) -> None:
     assert tell(writer, "m", "run.failed", "t", T0, 0)
     assert tell(writer, "n", "run.failed", "t", T0 + HOUR_MS, HOUR_MS)
     assert tell(writer, "n", "run.failed", "t", T0, HOUR_MS), "the clock was set back"
-    assert deliveries.end_of_trouble(writer, ("run.failed", "run.timeout"), "t") == {"n", "m"}
-    assert deliveries.end_of_trouble(writer, ("run.failed", "run.timeout"), "t") == set()
+    assert deliveries.end_of_trouble(writer, ("run.failed", "run.timeout"), "t", T0) == {"n", "m"}
+    assert deliveries.end_of_trouble(writer, ("run.failed", "run.timeout"), "t", T0) == set()
     assert tell(writer, "n", "run.failed", "t", T0 + 1, HOUR_MS)
     assert not tell(writer, "n", "run.failed", "other", T0 + 1, HOUR_MS)
 
@@ -193,3 +193,38 @@ def test_due_messages_match_a_model(writer: Database) -> None:
             else:
                 deliveries.delivered(writer, together[0].notifier, numbers, now)
                 model.rows = [row for row in model.rows if row.seq not in numbers]
+
+
+def test_waiting_for_an_acknowledgement(writer: Database) -> None:
+    """A message that waits for an acknowledgement is sent alone at its time; until then it can be cancelled."""
+    upsert_task(writer, "t", "task", "{}")
+    assert deliveries.note_unacked(writer, "n", "run.failed", "t", T0, T0 + HOUR_MS)
+    add(writer, draft(until=T0 + HOUR_MS)._replace(held=False), digest_ms=1000)
+    assert not deliveries.note_unacked(writer, "n", "run.failed", "t", T0 + 1, T0 + 1 + HOUR_MS)
+    assert (due(writer, T0 + HOUR_MS - 1), deliveries.standings(writer)) == ([], {})
+    assert due(writer, T0 + HOUR_MS) == [[f"at {T0}"]]
+    deliveries.cancel_unacked(writer, "t", T0 + 1, ["run.timeout"])
+    assert due(writer, T0 + HOUR_MS) == [[f"at {T0}"]]
+    assert deliveries.end_of_trouble(writer, ["run.failed"], "t", T0 + 1) == set()
+    assert due(writer, T0 + HOUR_MS) == []
+
+
+def test_reminder(writer: Database) -> None:
+    """A delivered message is sent again at its time, unless its problem has ended or was acknowledged."""
+    upsert_task(writer, "t", "task", "{}")
+    for end in ("none", "ended", "acknowledged", "cancelled"):
+        update_task(writer, "t", acknowledged=None)
+        deliveries.note_notification(writer, "n", "run.failed", "t", T0, 1)
+        add(writer, draft())
+        ((message,),) = deliveries.due_messages(writer, T0, (), 1)
+        if end == "ended":
+            deliveries.end_of_trouble(writer, ["run.failed"], "t", T0)
+        elif end == "acknowledged":
+            update_task(writer, "t", acknowledged=f'{{"at": {T0 + 1}, "until": null}}')
+        elif end == "cancelled":
+            deliveries.give_up(writer, "n", [message.seq], "", T0)
+        deliveries.remind(writer, message, ["run.failed"], T0 + 2, T0 + HOUR_MS)
+        deliveries.delivered(writer, "n", [message.seq], T0 + 2)
+        assert due(writer, T0 + HOUR_MS) == ([[f"Reminder: at {T0}"]] if end == "none" else []), end
+        deliveries.cancel_unacked(writer, "t", T0 + 3)
+        assert due(writer, T0 + HOUR_MS) == []

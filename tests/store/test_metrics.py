@@ -2,7 +2,7 @@ import pytest
 
 from store import metrics
 from store.database import Database
-from store.metrics import COARSE_MS, FINE_MS, Sample
+from store.metrics import COARSE_MS, FINE_MS, MetricSample
 
 DAY_MS = 86_400_000
 T0 = 1_780_000_000_000 // COARSE_MS * COARSE_MS
@@ -12,7 +12,7 @@ def fill(db: Database, start: int, count: int, *, step: int = FINE_MS) -> None:
     with db.transaction():
         for number in range(count):
             at = start + number * step
-            metrics.add(db, Sample(at, cpu=float(number), memory_used=number * 10))
+            metrics.add(db, MetricSample(at, cpu=float(number), memory_used=number * 10))
 
 
 def test_five_second_samples(writer: Database, reader: Database) -> None:
@@ -69,7 +69,7 @@ def test_ten_minutes(writer: Database, reader: Database) -> None:
 def test_repeated_interval(writer: Database, reader: Database) -> None:
     """After the clock steps back, new samples replace the samples of the same times."""
     fill(writer, T0, 3)
-    metrics.add(writer, Sample(T0 + FINE_MS, cpu=99.0))
+    metrics.add(writer, MetricSample(T0 + FINE_MS, cpu=99.0))
     assert [sample.cpu for sample in metrics.samples(reader, T0, T0 + COARSE_MS, FINE_MS)] == [0.0, 99.0, 2.0]
 
 
@@ -78,7 +78,7 @@ def test_kept_spans(writer: Database, reader: Database) -> None:
     fill(writer, T0, 16 * 24, step=3_600_000)
     fill(writer, T0 + 16 * DAY_MS + 3_600_000, 2)
     fill(writer, T0 + 16 * DAY_MS + 7_200_000, 2)
-    metrics.add(writer, Sample(T0 + 16 * DAY_MS))
+    metrics.add(writer, MetricSample(T0 + 16 * DAY_MS))
     rows: dict[int, int] = dict(writer.rows("SELECT width, count(*) FROM samples GROUP BY width"))
     assert rows[FINE_MS] <= 26
     assert 13 * 24 <= rows[COARSE_MS] <= 14 * 24 + 1

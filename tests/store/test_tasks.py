@@ -4,7 +4,7 @@ from store.database import Database
 from store.runs.bulk import find_expired, purge
 from store.runs.writes import delete_run, insert_run, update_run
 from store.tasks import (
-    Instance,
+    StoredInstance,
     TaskRecord,
     active_counts,
     all_tasks,
@@ -72,7 +72,7 @@ def test_active_counts(writer: Database) -> None:
 
 
 def test_last_runs(writer: Database) -> None:
-    """The last run is the one stored last, whatever the clock said; if it is deleted, the newest visible run.
+    """The last run is the one stored last, whatever the clock said; if it is deleted, the visible run that ended last.
 
     This holds before and after its end, even if runs stored earlier end later.
     """
@@ -89,7 +89,7 @@ def test_last_runs(writer: Database) -> None:
         runs[place] = runs[place]._replace(status="ended", end_reason="failed")
         assert last_runs(writer) == {"a": runs[3], "b": other}
     delete_run(writer, runs[3].id, T0)
-    assert last_runs(writer, "a") == {"a": runs[0]}
+    assert last_runs(writer, "a") == {"a": runs[1]}
     for run in runs:
         delete_run(writer, run.id, T0)
     assert last_runs(writer) == {"b": other}
@@ -117,10 +117,12 @@ def test_last_run_after_a_purge(writer: Database) -> None:
 
 def test_instances(writer: Database) -> None:
     """Instances are stored by service and index, replaced, listed in order, and dropped from a given index."""
-    made = [Instance("s", n, "running", f"r{n}", T0, 0) for n in (2, 0, 1)] + [Instance("t", 0, "fatal", None, T0, 4)]
+    made = [StoredInstance("s", n, "running", f"r{n}", T0, 0) for n in (2, 0, 1)] + [
+        StoredInstance("t", 0, "fatal", None, T0, 4)
+    ]
     for instance in made:
         set_instance(writer, instance)
-    changed = Instance("s", 1, "backoff", None, T0 + 1, 2)
+    changed = StoredInstance("s", 1, "backoff", None, T0 + 1, 2)
     set_instance(writer, changed)
     assert instances(writer) == [made[1], changed, made[0], made[3]]
     assert drop_instances(writer, "s", 1) == 2

@@ -80,13 +80,13 @@ class Daemon:
         until(self.ready, "the daemon to be ready")
         return self
 
-    def launch(self, stderr: int | None = None, *, close_fds: bool = True) -> None:
-        """Start the daemon. Its output goes to `self.output`, or standard error to the test's descriptor."""
+    def launch(self, stderr: int | None = None, *, stdout: int | None = None, close_fds: bool = True) -> None:
+        """Start the daemon. Its output goes to `self.output`, or to the test's descriptors."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [*self.command(), "up", "--config", str(self.config), *self.options],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=output if stdout is None else stdout,
                 stderr=subprocess.STDOUT if stderr is None else stderr,
                 env=self.environment(),
                 start_new_session=True,
@@ -147,6 +147,11 @@ class Daemon:
         """Return the directory of its rings and sockets."""
         (runtime_dir,) = (path for path in self.runtime_dirs() if path.is_dir())
         return runtime_dir
+
+    def remove_config_copies(self) -> None:
+        """Remove both copies of the active configuration, so that the next scheduler reads the file."""
+        for place in (self.data, self.runtime_dir()):
+            (place / "config.last").unlink()
 
     def holding(self, text: str) -> list[str]:
         """Return the names of files in its directories that contain `text`."""

@@ -1,7 +1,13 @@
-"""Distribution of tests among the processes of a parallel run: mostly file by file."""
+"""Parallel runs: the distribution of tests among processes, mostly file by file, and their processor time."""
 
+import resource
+from typing import Any
+
+import pytest
 from xdist.scheduler import LoadFileScheduling
 
+_PROCESSOR_S = "processor_s"
+"""The key under which a process reports its processor time."""
 _ALONE = "tests/crash/"
 """Each of these tests takes long and shares nothing with others."""
 _BACKENDS = "tests/contract/"
@@ -23,3 +29,33 @@ class Units(LoadFileScheduling):  # type: ignore[misc]  # which publishes no typ
 
     def _split_scope(self, nodeid: str) -> str:
         return unit(nodeid)
+
+
+def _used_s() -> float:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+class ProcessorTime:
+    """A plugin that prints the processor time of all processes and of the programs they started.
+
+    A process of a parallel run reports its time to the one that prints the sum.
+    """
+
+    def __init__(self) -> None:
+        self._elsewhere_s = 0.0
+        """Processor time of the processes of a parallel run that have ended."""
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Report this process's time."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[_PROCESSOR_S] = _used_s()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add the time of a process that has ended; one that crashed reported none."""
+        self._elsewhere_s += getattr(node, "workeroutput", {}).get(_PROCESSOR_S, 0.0)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the sum."""
+        terminalreporter.write_line(f"processor time: {self._elsewhere_s + _used_s():.0f} s")

@@ -1,13 +1,20 @@
-"""Optional programs and kernel features of this host. Tests that need a missing one are skipped."""
+"""Optional programs, packages and kernel features of this host, without which tests are skipped; and a limit to set."""
 
 import os
 import re
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from supervisor.host.cgroups import Cgroups
+
+HAS_RE2 = find_spec("re2") is not None
+needs_re2 = pytest.mark.skipif(not HAS_RE2, reason="needs google-re2, for regular expressions")
 
 PACKAGES = {
     "bash": "bash",
@@ -95,3 +102,14 @@ def _kernel() -> tuple[int, ...]:
 
 SHORT_SLICES = _kernel() >= _SHORT_SLICES_SINCE and _SCHED.exists() and "se.slice" in _SCHED.read_text()
 """Whether the kernel supports custom time slices and reports them."""
+
+
+@contextmanager
+def largest_file(limit_bytes: int) -> Iterator[None]:
+    """Limit the size of files, as ``ulimit -f`` does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -65,7 +65,7 @@ class Installation(Daemon):
     def unpack(self, archive: Path) -> None:
         """Add the version in an archive, under the archive's name; it may need packages of former times, too."""
         self._uses(site.getsitepackages())
-        place = self.directory / archive.name.partition(".")[0]
+        place = self.directory / archive.name.removesuffix(".tar.xz")
         place.mkdir()
         for part in unpacked(archive).iterdir():
             (place / part.name).symlink_to(part)

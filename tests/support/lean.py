@@ -12,7 +12,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
-from deploy.zipapp.build import needs
+from deploy.release.materials import needs
 from tests.support.paths import ROOT
 
 _MADE_FOR = "made-for"

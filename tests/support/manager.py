@@ -122,12 +122,12 @@ class Managed(Daemon):
     def command(self) -> list[str]:
         return [*self._command, *super().command()]
 
-    def launch(self, stderr: int | None = None, *, close_fds: bool = True) -> None:
+    def launch(self, stderr: int | None = None, *, stdout: int | None = None, close_fds: bool = True) -> None:
         fds, self._names = self.manager.handed_over()
         high = [os.dup2(fd, _HIGH_FD + number, inheritable=True) for number, fd in enumerate(fds)]
         self._command = [sys.executable, "-I", "-S", "-c", _HAND_OVER, str(len(fds)), str(_HIGH_FD)] if fds else []
         try:
-            super().launch(stderr, close_fds=close_fds and not fds)
+            super().launch(stderr, stdout=stdout, close_fds=close_fds and not fds)
         finally:
             for fd in high:
                 os.close(fd)

@@ -23,7 +23,7 @@ _EMPTY = """
 DO $$ DECLARE used text; BEGIN
     SELECT string_agg(oid::regclass::text, ', ') INTO used FROM pg_class
         WHERE relnamespace = '{0}'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0
-        AND relname NOT IN ('schema_migration', 'ringward_writer');
+        AND relname NOT IN ('schema_migration', 'schema_addition', 'ringward_writer');
     IF used IS NOT NULL THEN EXECUTE 'TRUNCATE ' || used; END IF;
     PERFORM setval(oid::regclass, 1, false) FROM pg_class
         WHERE relnamespace = '{0}'::regnamespace AND relkind = 'S';

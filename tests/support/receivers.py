@@ -43,6 +43,8 @@ class Mail:
 
     def __init__(self) -> None:
         self.messages: list[EmailMessage] = []
+        self.reply = "250 OK"
+        """The answer to a message."""
         self.port = 0
 
     @property
@@ -96,7 +98,9 @@ def mail_server() -> Iterator[Mail]:
                 if word == b"DATA":
                     self.say("354 go on")
                     mail.messages.append(self.message())
-                elif word == b"QUIT":
+                    self.say(mail.reply)
+                    continue
+                if word == b"QUIT":
                     self.say("221 bye")
                     return
                 self.say("250 OK")

@@ -18,13 +18,14 @@ from store.database import open_reader
 from store.notifications import page
 from store.runs.daily_outcomes import days
 from store.runs.filter import RunFilter
-from store.runs.writes import Run, list_runs
+from store.runs.run_pages import list_runs
+from store.runs.writes import Run
 from store.service_uptime import state_times
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.tools.demo.configuration import text
-from supervisor.tools.demo.history import DAYS, LONG_LINES, History, disk_full_day
+from supervisor.tools.demo.history import DAYS, LONG_LINES, DemoHistory, disk_full_day
 from supervisor.tools.demo.seed import LOGS, seed
 from tests.logring.support.rings import read_all
 from tests.support.command_line import Ringward
@@ -48,7 +49,7 @@ def configuration(directory: Path) -> Config:
 
 
 def all_runs() -> list[Run]:
-    return History(NOW_MS, ZoneInfo("Europe/Prague")).runs()
+    return DemoHistory(NOW_MS, ZoneInfo("Europe/Prague")).runs()
 
 
 def test_configuration_is_valid(tmp_path: Path) -> None:
@@ -58,6 +59,17 @@ def test_configuration_is_valid(tmp_path: Path) -> None:
     units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     assert all(unit.group for unit in units)
     assert {run.task_name for run in all_runs()} <= {*config.tasks, *config.services}
+
+
+def test_calendar(tmp_path: Path) -> None:
+    """Two tasks have a calendar: one leaves out holidays, and one moves to the next open day."""
+    config = configuration(tmp_path)
+    year = datetime.now(UTC).year
+    assert {date[:4] for date, _ in config.calendars["holidays"].dates} >= {str(year), str(year + 1)}
+    report, invoices = config.tasks["sales-report"], config.tasks["invoices"]
+    assert [calendar.name for calendar in report.skip_on] == ["holidays"]
+    assert [calendar.name for calendar in invoices.skip_on] == ["holidays", "weekend"]
+    assert (report.shift, invoices.shift) == (None, "next")
 
 
 @pytest.mark.parametrize("day", range(1, 8))

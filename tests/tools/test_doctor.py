@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from supervisor.tools.doctor import data as look
 from supervisor.tools.doctor import host
 from supervisor.tools.doctor.clock_check import OLDEST, judged
 from tests.support.command_line import Ringward
+from tests.support.paths import ROOT
 
 
 @pytest.fixture
@@ -49,6 +51,13 @@ def test_healthy_host(ringward: Ringward, config: Path, data: Path) -> None:
     assert {verdict for verdict, _ in findings_found.values()} <= {"ok", "warn"}
     assert result.exit_code == exit_codes.OK
     assert list(data.iterdir()) == []
+
+
+def test_troubleshooting_is_named(ringward: Ringward, config: Path) -> None:
+    """The doctor names the page and the section that explain other messages, and both exist."""
+    named = re.search(r"see (\w+) in (\S+)", ringward("doctor", "-c", str(config)).stderr)
+    assert named is not None
+    assert f"\n{named[1]}\n{'-' * len(named[1])}\n" in (ROOT / named[2]).read_text()
 
 
 def test_invalid_configuration(ringward: Ringward, config: Path) -> None:
@@ -196,7 +205,8 @@ def test_cgroups(tmp_path: Path) -> None:
     assert host.cgroups(types, str(tmp_path)).verdict == "ok"
     (mine / "cgroup.controllers").write_text("cpu\n")
     text = host.cgroups(types, str(tmp_path)).text
-    assert text.endswith("without memory, io: limits.memory is not applied")
+    lost = "limits.memory and limits.memory_high and limits.swap and limits.io_weight and limits.pids"
+    assert text.endswith(f"without memory, io, pids: {lost} are not applied")
 
 
 def test_clocks() -> None:

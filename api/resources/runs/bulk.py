@@ -6,12 +6,11 @@ from typing import Annotated, Any, ClassVar
 import gevent
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from api.auth.auditor import NAMED, counted_with_names
 from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import unavailable
 from api.operations.operation import Call, Content, Operation, json_of
-from api.operations.parameters import INT64_MAX, INT64_MIN, STATUSES, Param, choice, flag, instant, statuses
+from api.operations.parameters import INT64_MAX, INT64_MIN, STATUSES, QueryParameter, choice, flag, instant, statuses
 from api.schemas import records as schemas
 from api.schemas import run_view
 from api.schemas.records import TRIGGERS, Body, DateTime, Int64
@@ -20,6 +19,7 @@ from api.server.thread_pool import run_in
 from api.worker_context import Context
 from store.runs.ids import is_ulid, new_ulid
 from supervisor.ipc.control_client import NotSent, TemporarilyUnavailable, Unavailable
+from supervisor.ipc.plural import NAMED, counted_with_names
 
 BODY_LIMIT_BYTES = 16 << 20
 _ID_CHARACTERS = 26
@@ -170,7 +170,7 @@ def _ask(context: Context, call: Call, operation: str, **more: Any) -> dict[str,
     def command() -> dict[str, object]:
         try:
             arguments = {"by": call.by, **selected, **more}
-            return context.control.call_patiently(operation, command=new_ulid(), **arguments)
+            return context.control.call_patiently(operation, call.entry(), command=new_ulid(), **arguments)
         except Unavailable as err:
             if operation == "bulk_rerun":  # a repetition would run all tasks twice
                 if isinstance(err, TemporarilyUnavailable | NotSent):
@@ -188,7 +188,7 @@ def _result(answer: dict[str, Any]) -> str:
     return counted_with_names(answer.get("first", []), "run", answer["affected"])
 
 
-def _operation(name: str, answer: Content, *, query: tuple[Param, ...] = ()) -> Operation:
+def _operation(name: str, answer: Content, *, query: tuple[QueryParameter, ...] = ()) -> Operation:
     return Operation(
         "POST",
         f"/api/runs/bulk/{name}",
@@ -238,11 +238,16 @@ def bulk_stop_runs(context: Context, call: Call) -> None:
     call.answer(schemas.Affected(affected=answer["affected"]))
 
 
-@_operation("rerun", json_of(schemas.Triggered))
+@_operation(
+    "rerun",
+    json_of(schemas.Triggered),
+    query=(flag("failed", "Let flows continue: the next attempt repeats only what did not succeed."),),
+)
 def bulk_rerun_runs(context: Context, call: Call) -> None:
     """Run the tasks of the selected runs again, each once, with the parameters of its newest selected run."""
     who = {"by": call.by_way} if call.identity is None else {"by": call.by_way, "credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
-    triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who)["triggered"]
+    how = {"failed": True} if call.query["failed"] else {}
+    triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who, **how)["triggered"]
     call.result = counted_with_names([f"{run['task_name']} {run['run_id']}" for run in triggered], "run")
     call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**run) for run in triggered]))

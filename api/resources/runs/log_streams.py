@@ -101,7 +101,7 @@ _UNIT_PARAMS = (
 def stream_run_log(context: Context, call: Call) -> None:
     """Stream a run's log: history from the anchor on, then live output until the run has ended."""
     run_id = call.path["runId"]
-    with context.hub.ends.watch(run_id, urgent=False):
+    with context.feeds.ends.watch(run_id, urgent=False):
         run = the_run(context, run_id)
         send_events(call, lambda: RunLogStream(context, call, run))
 

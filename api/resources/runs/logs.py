@@ -8,7 +8,7 @@ import msgspec
 
 from api.auth.identity import Role
 from api.errors import ApiError, base_url
-from api.operations.conditional import RANGE, Span, is_known, span
+from api.operations.conditional import RANGE, ByteRange, is_known, span
 from api.operations.operation import Call, Content, Operation, json_of
 from api.operations.parameters import INT64_MAX, choice, instant, integer
 from api.resources.runs.runs import the_run
@@ -41,7 +41,7 @@ def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
     """
 
     def opened() -> tuple[LogReader, Head]:
-        reader = LogReader(*context.hub.paths(run))
+        reader = LogReader(*context.feeds.paths(run))
         return reader, reader.head()
 
     try:
@@ -205,7 +205,7 @@ def download_run_log(context: Context, call: Call) -> None:
     reader, head = _open(context, run)
     stream = call.query["stream"]
     streams = (STDOUT, STDERR) if stream is None else (STREAM_NAMES.index(stream),)
-    byte_range: Span | None = None
+    byte_range: ByteRange | None = None
     try:
         # A run that printed nothing may have no log at all, so a missing seal does not make it incomplete.
         complete = run.status == "ended" and (head.sealed or not head.lines)
@@ -249,7 +249,7 @@ def _tag(run: Run, layout: Layout, streams: tuple[int, ...]) -> str:
     return f'"{run.id}-{layout.size}-{"".join(map(str, streams))}"'
 
 
-def _describe(call: Call, layout: Layout, byte_range: Span | None, tag: str) -> None:
+def _describe(call: Call, layout: Layout, byte_range: ByteRange | None, tag: str) -> None:
     """Set the status and headers for a log of known size."""
     call.resp.set_header("ETag", tag)
     call.resp.set_header("Accept-Ranges", "bytes")
@@ -272,7 +272,7 @@ def get_line_history(context: Context, call: Call) -> None:
     """Get the frame history of a settled progress bar or redraw line."""
     run = the_run(context, call.path["runId"])
     number = int(call.path["lineNumber"])
-    reader = LogReader(*context.hub.paths(run))
+    reader = LogReader(*context.feeds.paths(run))
 
     def read() -> list[list[bytes]] | None:
         try:

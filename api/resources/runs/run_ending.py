@@ -23,9 +23,13 @@ from api.worker_context import Context
 from logring.errors import LogError
 from logring.reader import LogReader
 from store.database import Database
+from store.runs.bulk import RunSelection, find_newest
+from store.runs.filter import RunFilter
+from store.runs.flows import get_flow
 from store.runs.phases import FAILURES
+from store.runs.run_pages import list_runs
 from store.runs.runs_by_unit import runs_by_id
-from store.runs.writes import Run, RunFilter, list_runs
+from store.runs.writes import Run, get_run
 from store.tasks import get_task
 
 _LINES = 100
@@ -33,8 +37,6 @@ _LINES = 100
 _PAGE_BYTES = 1 << 20
 _MOST_CHARACTERS = 300
 _MOST_RUNS = 50
-_LOOKED_AT = 200
-"""Number of failed runs among which the newest of each task is searched."""
 _CONTROL = re.compile(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # OSC
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # DCS, SOS, PM, APC
@@ -68,7 +70,7 @@ def _from(reader: LogReader, position: int, end: int, count: int) -> list[Line]:
 
 def _lines(context: Context, run: Run, read: Callable[[LogReader], list[Line]]) -> list[Line]:
     def opened() -> list[Line]:
-        reader = LogReader(*context.hub.paths(run))
+        reader = LogReader(*context.feeds.paths(run))
         try:
             return read(reader)
         finally:
@@ -107,12 +109,10 @@ def _cause(line: Line) -> Cause:
     return Cause(line.n, line.stream, text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…")
 
 
-def _newest_of_each(db: Database, run_filter: RunFilter, limit: int) -> list[Run]:
-    runs, _total = list_runs(db, run_filter, limit=_LOOKED_AT, now_ms=0)
-    newest: dict[str, Run] = {}
-    for run in runs:
-        newest.setdefault(run.task_name, run)
-    return list(newest.values())[:limit]
+def _newest_of_each(db: Database, run_filter: RunFilter, limit: int) -> tuple[list[Run], int]:
+    newest = find_newest(db, RunSelection(match_all=True, filter=run_filter))
+    runs = sorted(runs_by_id(db, newest.values()), key=lambda run: (run.created_at, run.id), reverse=True)
+    return runs[:limit], len(runs)
 
 
 @Operation(
@@ -134,10 +134,12 @@ def list_failures(context: Context, call: Call) -> None:
         some = context.reads(runs_by_id, ids)
         runs = [run for run in some if run.deleted_at is None and call.sees(run.task_name)]
         runs = sorted((run for run in runs if run.end_reason in FAILURES), key=lambda run: run.created_at, reverse=True)
+        total = len(runs)
     else:
         run_filter = RunFilter(tasks=call.tasks, reasons=FAILURES, created_after=call.query["since"])
-        runs = context.pages(_newest_of_each, run_filter, call.query["limit"])
-    call.answer(Failures(items=[Failure(run_view.camel(run), cause_of(context, run) or UNSET) for run in runs]))
+        runs, total = context.pages(_newest_of_each, run_filter, call.query["limit"])
+    items = [Failure(run_view.camel(run), cause_of(context, run) or UNSET) for run in runs]
+    call.answer(Failures(items=items, total=total))
 
 
 _LAST_LINES = 20
@@ -199,10 +201,18 @@ def explain_run_ending(context: Context, call: Call) -> None:
     run = the_run(context, call.path["runId"])
     if run.end_reason is None:
         raise ApiError(409, f"The run {run.id} has not ended")
-    lines = last_lines(context, run, _LAST_LINES)
+    found = context.reads(get_flow, run.id)
+    flow, steps = (None, []) if found is None else found
+    failed_run = None if flow is None or flow.failed_run_id is None else context.reads(get_run, flow.failed_run_id)
+    output = run if failed_run is None else failed_run
+    lines = last_lines(context, output, _LAST_LINES)
     call.answer(
         Ending(
             reason=run.end_reason,
+            failed_step=UNSET if flow is None else flow.failed_step or UNSET,
+            failed_run_id=UNSET if failed_run is None else failed_run.id,
+            passed_over=[step.step for step in steps if step.decision == "passed_over"] or UNSET,
+            end_cause=run.cause or UNSET,
             exit_code=run.exit_code,
             signal=UNSET if run.signal is None else _signal_name(run.signal),
             core_dumped=UNSET if run.signal is None else run.core_dumped,
@@ -215,7 +225,7 @@ def explain_run_ending(context: Context, call: Call) -> None:
             retry_at=known_rfc3339(context.reads(_retry_due, run)),
             hint=context.reads(_hint, run) or UNSET,
             failure_line=UNSET if run.failure_line is None else run.failure_line,
-            cause=cause_of(context, run) or UNSET,
+            cause=cause_of(context, output) or UNSET,
             last_lines=lines,
         )
     )

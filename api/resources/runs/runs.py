@@ -13,7 +13,7 @@ from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
 from api.operations.parameters import (
     TASK_NAME,
-    Param,
+    QueryParameter,
     choice,
     clamped,
     flag,
@@ -38,18 +38,23 @@ from api.schemas.run_details import (
 from api.schemas.task_view import definition_keys
 from api.schemas.wire_times import known_rfc3339, rfc3339
 from api.worker_context import Context
+from logring.errors import LogError
+from logring.reader import LogReader
 from store import tasks as store_tasks
 from store.daemon_values import get_meta
 from store.database import Database
 from store.errors import StoreError
+from store.runs import run_pages
 from store.runs import samples as run_samples
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
 from store.runs.definitions import get_definition
 from store.runs.deleted import list_deleted
+from store.runs.filter import RunFilter
+from store.runs.phases import DUE_KINDS
 from store.runs.run_pages import Sort, SortField
 from store.runs.samples import Point, Usage
-from store.runs.writes import Run, RunFilter, unfinished_runs
+from store.runs.writes import Run, unfinished_runs
 
 NAMING_OF_ONE = choice(
     "naming",
@@ -72,7 +77,7 @@ _SORTS: tuple[tuple[str, str, SortField], ...] = (
 _SORT_COLUMN: dict[str, SortField] = {name: column for camel, snake, column in _SORTS for name in (camel, snake)}
 
 
-def list_params(*, camel: bool) -> tuple[Param, ...]:
+def list_params(*, camel: bool) -> tuple[QueryParameter, ...]:
     """Return the parameters of a list of runs, for paging, filters, order and naming, in the names of a convention."""
 
     def names(in_camel: str, in_snake: str) -> dict[str, Any]:
@@ -97,6 +102,7 @@ def list_params(*, camel: bool) -> tuple[Param, ...]:
         clamped(**names("exitCodeMin", "exit_code_min"), description="Exit code at least this."),
         clamped(**names("exitCodeMax", "exit_code_max"), description="Exit code at most this."),
         flag(**names("retriesOnly", "retries_only"), description="Only retries."),
+        text(**names("flowRunId", "flow_run_id"), description="Only runs of the steps of this run of a flow."),
         choice(
             **names("sortField", "sort_field"),
             description="Sort key; default: createdAt.",
@@ -146,6 +152,7 @@ def filter_of(call: Call, *, camel: bool, folded: bool, task: str | None) -> Run
         exit_code_min=value("exitCodeMin", "exit_code_min"),
         exit_code_max=value("exitCodeMax", "exit_code_max"),
         retries_only=bool(value("retriesOnly", "retries_only")),
+        flow_run_id=value("flowRunId", "flow_run_id"),
         search=query["search"] or "",
     )
 
@@ -155,7 +162,7 @@ def _page(context: Context, call: Call, *, camel: bool, folded: bool, task: str 
     sort = query["sortField" if camel else "sort_field"]
     snake = (query["naming"] or ("camel" if camel else "snake")) == "snake"
     return context.pages(
-        store_runs.list_runs,
+        run_pages.list_runs,
         filter_of(call, camel=camel, folded=folded, task=task),
         Sort(
             _SORT_COLUMN[sort or "createdAt"],
@@ -180,7 +187,7 @@ def list_runs(context: Context, call: Call) -> None:
     """List all runs."""
     camel = call.query["naming"] == "camel"
     runs, total = _page(context, call, camel=False, folded=not camel, task=None)
-    details = _details(context, call, runs) if call.query["extended"] else UNSET
+    details = details_of(context, call, runs) if call.query["extended"] else UNSET
     if camel:
         call.answer(schemas.RunsCamel(runs=[run_view.camel(run) for run in runs], total=total, details=details))
     else:
@@ -204,7 +211,7 @@ def list_task_runs(context: Context, call: Call) -> None:
     runs, total = _page(context, call, camel=True, folded=False, task=name)
     if not total and not context.reads(unit_exists, name):
         raise ApiError(404, f'No task named "{name}", and no runs of one')
-    details = _details(context, call, runs) if call.query["extended"] else UNSET
+    details = details_of(context, call, runs) if call.query["extended"] else UNSET
     if call.query["naming"] == "snake":
         items = [run_view.snake_with_params(run) for run in runs]
         call.answer(schemas.TaskRunsSnake(items=items, total=total, details=details))
@@ -219,7 +226,7 @@ _MOST_NEWEST = 50
 def _newest(db: Database, names: list[str], limit: int) -> list[tuple[str, list[Run]]]:
     pages = []
     for name in names:
-        page, _total = store_runs.list_runs(db, RunFilter(task=name), limit=limit, now_ms=0)
+        page, _total = run_pages.list_runs(db, RunFilter(task=name), limit=limit, now_ms=0)
         if page or unit_exists(db, name):
             pages.append((name, page))
     return pages
@@ -289,8 +296,8 @@ _AWAY = (400, 503)
 
 
 def _waiting_for(call: Call, wait: dict[str, Any]) -> WaitingFor:
-    if wait["kind"] == "retry":
-        return WaitingFor(kind="retry", until=known_rfc3339(wait["until"]))
+    if wait["kind"] in DUE_KINDS:
+        return WaitingFor(kind=wait["kind"], until=UNSET if wait["until"] is None else known_rfc3339(wait["until"]))
     seen = [(run, task) for run, task in wait["held_by"] if call.sees(task)]
     return WaitingFor(
         kind=wait["kind"],
@@ -302,12 +309,27 @@ def _waiting_for(call: Call, wait: dict[str, Any]) -> WaitingFor:
 
 @Operation("GET", "/api/runs/{runId}/details", role=Role.VIEWER, answers={200: json_of(RunDetails)}, refusals=(404,))
 def describe_run(context: Context, call: Call) -> None:
-    """Get who requested a run, the hash of its definition, its slots, and why it waits.
+    """Get who requested a run, the hash of its definition, its slots, why it waits, and when it printed last.
 
     Without the scheduler, return only the stored details.
     """
     run = the_run(context, call.path["runId"])
-    call.answer(_details(context, call, [run])[run.id])
+    details = details_of(context, call, [run])[run.id]
+    if run.status == "running":
+        details.last_output_at = known_rfc3339(_last_output(context, run))
+    call.answer(details)
+
+
+def _last_output(context: Context, run: Run) -> int | None:
+    """Return the time of the run's last output in ms since the epoch; None if there is none or it is unreadable."""
+
+    def read() -> int | None:
+        with contextlib.closing(LogReader(*context.feeds.paths(run))) as reader:
+            return reader.last_output()
+
+    with contextlib.suppress(LogError, OSError):
+        return context.files(read)
+    return None
 
 
 @Operation(
@@ -329,17 +351,22 @@ def read_run_definition(context: Context, call: Call) -> None:
     call.answer(RunDefinition(hash=run.definition_hash, kind=kind, definition=definition_keys(definition)))
 
 
-def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDetails]:
+def details_of(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDetails]:
     """Return the details of runs by id; without the scheduler, only the stored ones."""
     details = {
         run.id: RunDetails(
+            flow_run_id=run.flow_run_id or UNSET,
+            step=run.step or UNSET,
+            item=run.item or UNSET,
             by=run.requested_by or UNSET,
             scheduled_for=known_rfc3339(run.scheduled_at),
             definition_hash=run.definition_hash or UNSET,
+            end_cause=run.cause or UNSET,
         )
         for run in runs
     }
-    active = [run.id for run in runs if run.status != "ended"]
+    started = {run.id: run.started_at for run in runs if run.status != "ended"}
+    active = list(started)
     for first in range(0, len(active), _RUNS_PER_REQUEST):
         run_ids = active[first : first + _RUNS_PER_REQUEST]
         try:
@@ -351,6 +378,9 @@ def _details(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDeta
         for run_id in run_ids:
             waits = answer["runs"].get(run_id, {"uses": {}, "waiting_for": []})  # it has ended meanwhile
             details[run_id].slots = waits["uses"]
+            details[run_id].done_by = known_rfc3339(waits.get("done_by"))
+            if waits.get("usual_ms") is not None and (started_at := started[run_id]) is not None:
+                details[run_id].expected_end_at = rfc3339(started_at + waits["usual_ms"])
             details[run_id].waiting_for = [_waiting_for(call, wait) for wait in waits["waiting_for"]]
     return details
 
@@ -374,7 +404,7 @@ def stop_run(context: Context, call: Call) -> None:
         ended = the_run(context, run_id).status == "ended"
     if not ended:
         force = bool(call.query["force"])
-        context.command("stop", run=run_id, force=force, by=call.by)
+        context.command("stop", call.entry(), run=run_id, force=force, by=call.by)
     call.no_content()
 
 
@@ -382,7 +412,7 @@ def stop_run(context: Context, call: Call) -> None:
 def delete_run(context: Context, call: Call) -> None:
     """Delete a run; a waiting run is stopped first."""
     run = the_run(context, call.path["runId"])
-    context.command("run_delete", run=run.id, by=call.by)
+    context.command("run_delete", call.entry(), run=run.id, by=call.by)
     call.no_content()
 
 

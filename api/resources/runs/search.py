@@ -7,8 +7,7 @@ deleted meanwhile is skipped. Runs that start after the first call are newer tha
 
     cursor = base64url(version u8 | creation of the run, ms i64 | run id 26s | line u64 | check 8s)
 
-One dedicated thread scans; concurrent searches share it in turns. Without google-re2, it waits for a matching process.
-If a match takes too long there, the search ends: the response says why in ``cut``, and has no cursor.
+One dedicated thread scans; concurrent searches share it in turns.
 """
 
 import base64
@@ -22,12 +21,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from api.auth.identity import Role
 from api.errors import ApiError, invalid
 from api.operations.operation import Call, Operation, json_of
-from api.operations.parameters import INT64_MAX, RUN_ID, Param, choice, flag, instant, integer, shaped
+from api.operations.parameters import INT64_MAX, RUN_ID, QueryParameter, choice, flag, instant, integer, shaped
 from api.operations.unit_selector import UNIT_PARAMS, Units, units_of
 from api.resources.runs.runs import unit_exists
 from api.schemas import records as schemas
@@ -35,14 +34,14 @@ from api.schemas.wire_times import rfc3339
 from api.worker_context import Context
 from logring.errors import LogError
 from logring.layout import STREAM_NAMES
-from logring.log_search import BadPattern, Hit, Limits, LineSelection, Pattern, SearchResult
+from logring.log_search import BadPattern, Hit, LineSelection, Pattern, SearchLimits, SearchResult
 from logring.log_search import search as search_log
 from logring.reader import LogReader
-from logring.regex import Matcher
 from store.database import Database
 from store.runs import runs_by_unit
 from store.runs import writes as store_runs
 from store.runs.filter import task_names
+from store.runs.runs_by_unit import RunScope
 from store.runs.writes import Run
 
 log = logging.getLogger("gunicorn.error")
@@ -114,8 +113,6 @@ class _Scan:
         self.hits: list[tuple[Run, Hit]] = []
         self.line = line
         self.runs = self.bytes = 0
-        self.failure: str | None = None
-        """Why the search cannot continue."""
         self._pattern = pattern
         self._selection = selection
         self._limit = limit
@@ -125,13 +122,14 @@ class _Scan:
 
     @property
     def full(self) -> bool:
-        """Whether the search cannot continue, or a limit of hits or bytes is reached."""
-        return (
-            self.failure is not None
-            or len(self.hits) >= self._limit
-            or self._text_bytes >= _ANSWER_BYTES
-            or self.bytes >= _CALL_BYTES
-        )
+        """Whether a limit of hits or bytes is reached."""
+        return len(self.hits) >= self._limit or self._text_bytes >= _ANSWER_BYTES or self.bytes >= _CALL_BYTES
+
+    def cursor(self, search: tuple[object, ...]) -> str | UnsetType:
+        """Return the cursor that continues this search; UNSET if all runs are scanned."""
+        if not self.waiting:
+            return UNSET
+        return _to_cursor(search, Position(self.waiting[0].created_at, self.waiting[0].id, self.line))
 
     def turn(self) -> None:
         """Scan for one turn, about 50 ms."""
@@ -150,7 +148,7 @@ class _Scan:
                 self._reader,
                 self._pattern,
                 self.line,
-                limits=Limits(self._limit - len(self.hits), _STEP_BYTES, until_s),
+                limits=SearchLimits(self._limit - len(self.hits), _STEP_BYTES, until_s),
                 selection=self._selection,
             )
         except (LogError, OSError) as err:
@@ -162,7 +160,6 @@ class _Scan:
         self._text_bytes += sum(len(hit.text) for hit in result.hits)
         self.bytes += result.scanned
         self.line = result.next
-        self.failure = result.failure
         if result.exhausted:
             self.close()
             self.waiting.popleft()
@@ -175,7 +172,7 @@ class _Scan:
             self._reader = None
 
 
-class _Runs:
+class _SearchedRuns:
     """The runs to search, newest first, in batches.
 
     Args:
@@ -210,7 +207,7 @@ def _query_text(value: str) -> str:
 
 
 _WHAT = (
-    Param(
+    QueryParameter(
         "q",
         _query_text,
         {"type": "string", "minLength": 1, "maxLength": _MAX_PATTERN},
@@ -219,6 +216,7 @@ _WHAT = (
     ),
     flag("regex", "Whether q is a regular expression, in RE2 syntax; default: false."),
     flag("case", "Whether the search is case-sensitive; default: false."),
+    flag("raw", "Whether to search the bytes of a line, not the line as it is displayed; default: false."),
     choice("stream", "Only lines of this stream.", STREAM_NAMES),
     instant("since", "Only lines read at this time or later.", up=True),
     instant("until", "Only lines read at this time or earlier.", up=False),
@@ -226,7 +224,7 @@ _WHAT = (
 
 _HOW_MUCH = (
     integer("limit", "Maximum number of lines.", 200, minimum=1, maximum=1000),
-    Param(
+    QueryParameter(
         "cursor",
         str,
         {"type": "string", "maxLength": _CURSOR_CHARACTERS},
@@ -251,6 +249,8 @@ def search_task_log(context: Context, call: Call) -> None:
     same: tuple[object, ...] = (task, query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], run_id)
     if query["since"] is not None or query["until"] is not None:
         same += (query["since"], query["until"])
+    if query["raw"]:
+        same += ("raw",)
     position = _position(same, query["cursor"])
 
     def read(created_at: int, at: str) -> list[Run]:
@@ -262,16 +262,14 @@ def search_task_log(context: Context, call: Call) -> None:
         return runs
 
     scan = _scanned(context, call, read, position)
-    cut = None if scan.failure is not None or not scan.waiting else scan.waiting[0]
     call.answer(
         schemas.SearchPage(
             items=[
                 schemas.SearchHit(run_id=run.id, n=hit.n, ts=hit.ts, stream=STREAM_NAMES[hit.stream], text=_text(hit))
                 for run, hit in scan.hits
             ],
-            next_cursor=UNSET if cut is None else _to_cursor(same, Position(cut.created_at, cut.id, scan.line)),
-            exhausted=cut is None and scan.failure is None,
-            cut=UNSET if scan.failure is None else scan.failure,
+            next_cursor=scan.cursor(same),
+            exhausted=not scan.waiting,
             scanned_runs=scan.runs,
             scanned_bytes=scan.bytes,
         )
@@ -304,22 +302,24 @@ def search_logs(context: Context, call: Call) -> None:
     """Search the logs of all tasks and services, newest run first."""
     query = call.query
     units = units_of(call)
-    names = context.reads(_names, units)
+    scope = context.reads(_scope, units)
     since_ms: int | None = query["since"]
     until_ms: int | None = query["until"]
-    same = (
+    same: tuple[object, ...] = (
         *("", *units.names, "", units.group, units.tag),
+        *(() if units.flow_run_id is None else (units.flow_run_id,)),
         *(query["q"], bool(query["regex"]), bool(query["case"]), query["stream"], since_ms, until_ms),
     )
+    if query["raw"]:
+        same += ("raw",)
     position = _position(same, query["cursor"])
     if until_ms is not None and position.created_at > until_ms:
         position = Position(until_ms, _NEWEST.run_id, 0)
 
     def read(created_at: int, at: str) -> list[Run]:
-        return context.reads(runs_by_unit.runs_with_logs, names, since_ms, (created_at, at), _RUNS)
+        return context.reads(runs_by_unit.runs_with_logs, scope, since_ms, (created_at, at), _RUNS)
 
     scan = _scanned(context, call, read, position)
-    cut = None if scan.failure is not None or not scan.waiting else scan.waiting[0]
     call.answer(
         schemas.LogSearchPage(
             items=[
@@ -334,28 +334,27 @@ def search_logs(context: Context, call: Call) -> None:
                 )
                 for run, hit in scan.hits
             ],
-            next_cursor=UNSET if cut is None else _to_cursor(same, Position(cut.created_at, cut.id, scan.line)),
-            searched_back_to=UNSET if cut is None else rfc3339(cut.created_at),
-            exhausted=cut is None and scan.failure is None,
-            cut=UNSET if scan.failure is None else scan.failure,
+            next_cursor=scan.cursor(same),
+            searched_back_to=rfc3339(scan.waiting[0].created_at) if scan.waiting else UNSET,
+            exhausted=not scan.waiting,
             scanned_runs=scan.runs,
             scanned_bytes=scan.bytes,
         )
     )
 
 
-def _names(db: Database, units: Units) -> frozenset[str] | None:
-    """Return the names of the units to search; None for all, including units removed from the configuration.
+def _scope(db: Database, units: Units) -> RunScope | None:
+    """Return the units to search; None for all, including units removed from the configuration.
 
     Raises:
         ApiError: 404 the selection matches nothing.
     """
-    if units.names or units.group is not None or units.tag is not None:
+    if units.selects:
         return units.resolve(db)
     if units.tasks is None:
         return None
     with db.snapshot() as view:
-        return frozenset(name for name in task_names(view) if units.sees(name))
+        return RunScope(frozenset(name for name in task_names(view) if units.sees(name)))
 
 
 def _text(hit: Hit) -> str:
@@ -369,10 +368,10 @@ def _scanned(context: Context, call: Call, read: Callable[[int, str], list[Run]]
         ApiError: 422 the pattern is invalid; 503 too many searches.
     """
     query = call.query
-    runs = _Runs(read, position)
+    runs = _SearchedRuns(read, position)
     with context.searches.turn():
-        pattern = context.searches(_pattern, query, context.searches.process)
-        scan = _Scan(pattern, _selection(query), query["limit"], context.hub.paths, position.line)
+        pattern = context.searches(_pattern, query)
+        scan = _Scan(pattern, _selection(query), query["limit"], context.feeds.paths, position.line)
         batch = runs.next_batch()
         if batch and batch[0].id != position.run_id:
             scan.line = 0  # the cursor's run is gone
@@ -409,8 +408,8 @@ def _position(same: tuple[object, ...], cursor: str | None) -> Position:
         raise invalid([schemas.ErrorDetail("query.cursor", str(err), cursor)]) from err
 
 
-def _pattern(query: dict[str, Any], matcher: Matcher) -> Pattern:
+def _pattern(query: dict[str, Any]) -> Pattern:
     try:
-        return Pattern(query["q"], regex=bool(query["regex"]), ignore_case=not query["case"], matcher=matcher)
+        return Pattern(query["q"], regex=bool(query["regex"]), ignore_case=not query["case"], raw=bool(query["raw"]))
     except BadPattern as err:
         raise invalid([schemas.ErrorDetail("query.q", str(err), query["q"])]) from err

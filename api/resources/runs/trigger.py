@@ -18,12 +18,13 @@ from api.operations.parameters import integer
 from api.resources.runs.runs import NAMING
 from api.schemas import records as schemas
 from api.schemas import run_view
+from api.schemas.pauses import future_time
 from api.schemas.records import ErrorDetail
 from api.server.disconnect_watch import DisconnectWatch
 from api.worker_context import Context
 from store.errors import StoreError
 from store.runs import writes as store_runs
-from store.runs.ids import new_ulid
+from store.runs.ids import new_ulid, time_of
 from store.runs.writes import Run
 from supervisor.ipc.control_client import NotSent, TemporarilyUnavailable
 
@@ -60,36 +61,36 @@ IDEMPOTENCY_KEY: tuple[str, dict[str, Any], str] = (
 def run_task(context: Context, call: Call) -> None:
     """Trigger a new run of the task, with values for its parameters.
 
-    The task's definition decides whether it starts, queues or is skipped.
+    The task's definition decides whether it starts, queues or is skipped; with `run_at` it does so at that time.
     """
-    params: dict[str, str] = call.body.params or {}
     wait_s = call.query["wait"]
-    run_id, run = _trigger(context, call, params)
-    call.result = f"run {run_id}"
+    run, is_row = _trigger(context, call)
     if wait_s:
         call.on_done(201)  # record it now: this worker may be gone when the run ends
-        with context.hub.ends.watch(run_id) as watch, gevent.Timeout(wait_s, False) as limit:
+        with context.feeds.ends.watch(run.id) as watch, gevent.Timeout(wait_s, False) as limit:
             watch.seen = True
             # If the client disconnects, stop waiting as if the time had passed.
             end = functools.partial(gevent.getcurrent().throw, limit)
             with contextlib.closing(DisconnectWatch(call.req.env["gunicorn.socket"], end)):
                 watch.wait(context.stopping)
-    if run is None or wait_s:
-        run = stored(context, run_id, run)
-    call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run_id}")
+    if wait_s or not is_row:
+        run = stored(context, run, is_row=is_row)
+    call.resp.set_header("Location", f"{call.req.env['SCRIPT_NAME']}/api/runs/{run.id}")
     call.answer(run_view.camel(run) if call.query["naming"] == "camel" else run_view.snake(run), 201)
 
 
-def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str, Run | None]:
-    """Trigger the run; return its id and its stored row.
-
-    If the idempotency key was used before, the id is that of the earlier run. A row of None means that the row must be
-    read from the database.
-    """
+def _trigger(context: Context, call: Call) -> tuple[Run, bool]:
+    """Trigger the run; return what :func:`create_run` does."""
+    params: dict[str, str] = call.body.params or {}
+    run_at = future_time("run_at", call.body.run_at) if call.body.run_at else None
     run_id, task = new_ulid(), call.path["taskName"]
     arguments: dict[str, object] = {"run": run_id, "task": task, "triggered_by": "api", "by": call.by_way}
     if params:
         arguments["params"] = params
+    if run_at is not None:
+        arguments["run_at"] = run_at
+    if call.body.force:
+        arguments["force"] = True
     if call.identity is not None:
         arguments["triggered_by"] = call.identity.trigger
         arguments["credential"] = call.identity.counted_as
@@ -102,20 +103,25 @@ def _trigger(context: Context, call: Call, params: dict[str, str]) -> tuple[str,
     if text is not None:
         arguments["key"] = key_of(call.identity.key if call.identity else "", text)
         # Parameters may be secret. The key is not stored, so the hash cannot be used to guess them.
-        content = msgspec.json.encode([task, params], order="sorted")
+        content = msgspec.json.encode(
+            [task, params, *([] if run_at is None else [run_at]), *(["force"] * call.body.force)], order="sorted"
+        )
         arguments["request"] = hmac.digest(text.encode(), content, "sha256").hex()
-    return create_run(context, arguments)
+    return create_run(context, call, arguments)
 
 
-def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | None]:
-    """Ask the scheduler for a run; return its id, and its row or None for :func:`stored`.
+def create_run(context: Context, call: Call, arguments: dict[str, Any]) -> tuple[Run, bool]:
+    """Ask the scheduler for a run; return it, and whether it is the stored row. It becomes the result of the call.
+
+    If the idempotency key was used before, it is the earlier run. Without the row, :func:`stored` reads it.
 
     Raises:
         ApiError: the scheduler's refusal; 503 it is down, and the run was not created.
     """
     run_id = arguments["run"]
+    call.result = f"run {run_id}"
     try:
-        result = context.command("trigger", **arguments)
+        result = context.command("trigger", call.entry(), **arguments)
     except ApiError as err:
         # The scheduler may have stored the run and died before it answered. The run will then start.
         if (
@@ -124,9 +130,27 @@ def create_run(context: Context, arguments: dict[str, Any]) -> tuple[str, Run | 
             or not _was_stored(context, run_id)
         ):
             raise
-        return run_id, None
+        result = {}
     row = result.get("row")
-    return result.get("run", run_id), None if row is None else Run(**row)
+    if row is not None:
+        return Run(**row), True
+    run_id = result.get("run", run_id)
+    call.result = f"run {run_id}"
+    created = Run(
+        id=run_id,
+        task_name=arguments["task"],
+        kind="task",
+        status="pending",
+        end_reason=None,
+        exit_code=-1,
+        instance_index=0,
+        retry_attempt=0,
+        retry_of_run_id=None,
+        triggered_by=arguments["triggered_by"],
+        created_at=time_of(run_id),
+        requested_by=arguments["by"],
+    )
+    return created, False
 
 
 def idempotency_key(call: Call) -> str | None:
@@ -148,29 +172,28 @@ def key_of(owner: str, text: str) -> str:
     return hashlib.sha256(f"{owner}\0{text}".encode()).hexdigest()
 
 
-def stored(context: Context, run_id: str, before: Run | None) -> Run:
-    """Read the run. If the database cannot be read, return the row `before`.
+def stored(context: Context, created: Run, *, is_row: bool) -> Run:
+    """Read a created run, even if it was deleted. If it was removed, return it as it was created.
+
+    If the database cannot be read, a run that `is_row` is returned as it is.
 
     Raises:
-        ApiError: 404 the run was deleted; 500 the database cannot be read, and there is no row.
+        ApiError: 500 the database cannot be read, and there is no row.
     """
     try:
-        run = context.reads(store_runs.get_run, run_id)
+        return context.reads(store_runs.get_run, created.id, include_deleted=True) or created
     except StoreError as err:
-        log.error("cannot read the triggered run %s: %s", run_id, err)
-        if before is not None:
-            return before
+        log.error("cannot read the triggered run %s: %s", created.id, err)
+        if is_row:
+            return created
         # Not 503: a client would trigger the run again.
-        raise ApiError(500, f"The run {run_id} was triggered, but the database cannot be read") from err
-    if run is None:
-        raise ApiError(404, f"The run {run_id} was deleted")
-    return run
+        raise ApiError(500, f"The run {created.id} was triggered, but the database cannot be read") from err
 
 
 def _was_stored(context: Context, run_id: str) -> bool:
     """Return whether the run was stored, although the scheduler did not answer."""
     try:
-        return context.reads(store_runs.get_run, run_id) is not None
+        return context.reads(store_runs.get_run, run_id, include_deleted=True) is not None
     except StoreError as err:
         log.error("cannot tell whether the run %s was triggered: %s", run_id, err)
         # Not 503: that would mean that the run was not triggered.

@@ -5,8 +5,9 @@ import { count } from "./format.js";
 import { close, confirm, show } from "./parts/dialog.js";
 import { Icon } from "./parts/icon.js";
 import { toast } from "./parts/toasts.js";
+import { currentMs } from "./server_time.js";
 import { go, link } from "./routes.js";
-import { loadUnits } from "./state.js";
+import { loadDaemon, loadUnits } from "./state.js";
 import { ofRun } from "./states.js";
 
 /** Return the result of `work`. If it throws `Refused`, show the message and return undefined. */
@@ -148,7 +149,34 @@ function Field({ param, given, problem }) {
   </div>`;
 }
 
-export const startService = (name) => did(`${name} is starting`, () => post(taskPath(name, "start")));
+export async function startService({ name, withheld }) {
+  if (!withheld) return did(`${name} is starting`, () => post(taskPath(name, "start")));
+  const text = `${withheld.by} disabled it${withheld.note ? `: “${withheld.note}”` : "."}`;
+  const sure = await confirm({ title: `Enable and start ${name}?`, text, label: "Enable and start" });
+  return sure && did(`${name} is starting`, () => post("api/units/start", { names: [name], enable: true }));
+}
+export const enableService = (name) => did(`${name} can be started again`, () => post("api/units/enable", { names: [name] }));
+
+/** Show a form that stops a service until someone enables it. */
+export function disableService(name) {
+  show(() => html`<${DisableForm} name=${name} />`, { label: `Disable ${name}` });
+}
+
+function DisableForm({ name }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const note = new FormData(event.target).get("note").trim() || undefined;
+    close();
+    return did(`${name} is disabled`, () => post("api/units/stop", { names: [name], disable: true, note }));
+  };
+  return html`<form onSubmit=${submit}>
+    <h2>Stop and disable ${name}</h2>
+    <p>It stays stopped until someone enables it, even when the daemon or the host restarts.</p>
+    <div class="field"><label for="disable-note">Note</label><input id="disable-note" name="note" maxlength="1000" autocomplete="off" autofocus /></div>
+    <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary">Stop and disable</button></div>
+  </form>`;
+}
+
 export async function restartService(name, rolling = false) {
   const sure = await confirm({
     title: `Restart ${name}?`,
@@ -159,8 +187,42 @@ export async function restartService(name, rolling = false) {
   const text = `${name} is being restarted${rolling ? ", one instance after the other" : ""}`;
   return sure && did(text, () => post(taskPath(name, "restart"), undefined, rolling ? { rolling: true } : {}));
 }
-export const pauseTask = (name) =>
-  did(`${name} is paused`, () => post(taskPath(name, "pause")));
+/** Show a form that pauses the schedule of a task, with an end and a note. */
+export const pauseTask = (name) => show(() => html`<${PauseForm} name=${name} />`, { label: `Pause ${name}` });
+/** The API's end of a pause that lasts the chosen time; undefined: until someone ends it. */
+const endOf = (data) => (data.get("for") ? new Date(currentMs() + Number(data.get("for"))).toISOString() : undefined);
+
+/** Show a form that pauses all schedules together. */
+export const pauseAll = () => show(() => html`<${PauseForm} />`, { label: "Pause all schedules" });
+export const resumeAll = () => did("All schedules are resumed", () => post("api/daemon/resume")).then(loadDaemon);
+
+/** name: the task; undefined for all schedules together. */
+function PauseForm({ name }) {
+  const submit = (event) => {
+    event.preventDefault();
+    const data = new FormData(event.target);
+    const body = { until: endOf(data), note: data.get("note").trim() || undefined };
+    close();
+    if (name) return did(`${name} is paused`, () => post(taskPath(name, "pause"), body));
+    return did("All schedules are paused", () => post("api/daemon/pause", body)).then(loadDaemon);
+  };
+  return html`<form onSubmit=${submit}>
+    <h2>${name ? `Pause ${name}` : "Pause all schedules"}</h2>
+    <p>${name ? "It does not start by its schedule." : "Nothing starts by its schedule, and every page says so."} Active runs continue.</p>
+    <div class="field"><label for="pause-for">How long</label><select id="pause-for" name="for">${PAUSES.map(([ms, text]) => html`<option value=${ms}>${text}</option>`)}</select></div>
+    <div class="field"><label for="pause-note">Note</label><input id="pause-note" name="note" maxlength="1000" autocomplete="off" autofocus /></div>
+    <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary">Pause</button></div>
+  </form>`;
+}
+const PAUSES = [
+  ["", "until someone ends the pause"],
+  [3_600_000, "for an hour"],
+  [4 * 3_600_000, "for 4 hours"],
+  [86_400_000, "for a day"],
+];
+
+export const endWindow = (name) => did(`The window ${name} is closed`, () => post(`api/windows/${encodeURIComponent(name)}/end`)).then(loadDaemon);
+
 export const resumeTask = (name) => did(`${name} is resumed`, () => post(taskPath(name, "resume")));
 
 const SPANS = [
@@ -233,8 +295,9 @@ export async function forceStopRun(run) {
 }
 
 /** Run the task of a run again with the same parameters. */
-export async function rerun(run) {
-  const result = await once(`rerun ${run.id}`, () => attempt(() => starting(() => post("api/runs/bulk/rerun", { ids: [run.id] }))));
+/** Run a task again. failed: let a flow continue, so that only the steps that did not succeed run again. */
+export async function rerun(run, { failed = false } = {}) {
+  const result = await once(`rerun ${run.id}`, () => attempt(() => starting(() => post("api/runs/bulk/rerun", { ids: [run.id] }, failed ? { failed } : {}))));
   if (!result) return;
   const again = result.triggered?.[0];
   if (!again) {

@@ -1,4 +1,5 @@
 // Formats times, durations, sizes and counts for display. Times are in the browser's time zone; titles add UTC.
+import { currentMs } from "./server_time.js";
 
 const UNITS = [
   ["d", 86_400_000],
@@ -21,7 +22,7 @@ export function duration(ms) {
 }
 
 /** The distance of `at` (a Date, text or milliseconds since the epoch) from `now`: "3m ago", "in 2h". */
-export function relative(at, now = Date.now()) {
+export function relative(at, now = currentMs()) {
   const by = new Date(at).getTime() - now;
   if (Math.abs(by) < 1000) return "now";
   const far = Math.abs(by);
@@ -42,7 +43,7 @@ export const HOURS_24 = ["h23", "h24"].includes(SAME_DAY.resolvedOptions().hourC
 const unbroken = (text) => text.replaceAll(" ", "\u00a0");
 
 /** A time, without the parts that equal those of `now`; a line breaks only between the day and the time of day. */
-export function moment(at, now = new Date()) {
+export function moment(at, now = new Date(currentMs())) {
   const date = new Date(at);
   if (date.toDateString() === now.toDateString()) return SAME_DAY.format(date);
   if (date.getFullYear() !== now.getFullYear()) return FULL.format(date);
@@ -52,12 +53,26 @@ export function moment(at, now = new Date()) {
 /** A time in full, for titles: local, and in UTC as ISO 8601. */
 export const exact = (at) => `${FULL.format(new Date(at))} (${new Date(at).toISOString()})`;
 
+const ISO = /\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g;
+
+/** A sentence of the daemon with its times, ISO 8601 in UTC, as `moment` shows them. */
+export const local = (text) => text.replace(ISO, (at) => moment(at));
+
+/** The body of a notification without the id of its run, which has a link of its own, and with local times. */
+export function sentencesOf({ body, runId }) {
+  const text = local(body.startsWith(`Run ${runId}: `) ? body.slice(`Run ${runId}: `.length) : body);
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 /** A local time to the minute, as datetime-local fields expect it: "2026-11-21T14:05"; "" for an invalid time. */
 export function localMinute(at) {
   const date = new Date(at || Number.NaN);
   if (Number.isNaN(date.getTime())) return "";
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
+
+/** The value of a datetime-local field as ISO 8601 in UTC, for the API; "" for an empty field. */
+export const toApi = (text) => (text ? new Date(text).toISOString() : "");
 
 /** A calendar day with its weekday, from text such as "2026-11-21". */
 export const day = (text) => DAY.format(new Date(`${text}T12:00:00`));
@@ -76,6 +91,9 @@ export function size(bytes) {
   return `${value < 10 && unit ? value.toFixed(1) : Math.round(value)} ${SIZES[unit]}`;
 }
 
+/** A share in percent: "0 %", "4.2 %", "37 %". */
+export const percent = (value) => `${value >= 0.05 && value < 10 ? value.toFixed(1) : Math.round(value)} %`;
+
 /** A number with the thousands separators of the reader's locale. */
 export const number = (value) => value.toLocaleString();
 
@@ -83,8 +101,14 @@ export const number = (value) => value.toLocaleString();
 export const count = (value, noun, plural = `${noun}s`) => `${number(value)} ${value === 1 ? noun : plural}`;
 
 /** The duration of a run, until now if it is running, in milliseconds; undefined if it never started. */
-export function tookMs(run, now = Date.now()) {
+export function tookMs(run, now = currentMs()) {
   if (!run.startedAt) return undefined;
   const end = run.endedAt ? new Date(run.endedAt).getTime() : now;
   return Math.max(0, end - new Date(run.startedAt).getTime());
 }
+
+const ID_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const ID_TIME = 10; // digits of an id that hold its time
+
+/** The time at which the id of a run (a ULID) was made, in milliseconds since the epoch. */
+export const createdMs = (id) => [...id.slice(0, ID_TIME)].reduce((ms, digit) => 32 * ms + ID_DIGITS.indexOf(digit), 0);

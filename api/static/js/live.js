@@ -2,7 +2,7 @@
 import { signal } from "../vendor/preact.js";
 import { whenUnavailable } from "./api.js";
 import { away, listens } from "./seen.js";
-import { learnTime } from "./server_time.js";
+import { currentMs, learnTime } from "./server_time.js";
 import { daemon, loadAll, loadDaemon, loadUnits, loadUnread, sample, throttle, unread } from "./state.js";
 
 const KINDS = [
@@ -12,6 +12,7 @@ const KINDS = [
   "run.ended",
   "run.deleted",
   "run.restored",
+  "flow.step",
   "service.state",
   "service.flapping",
   "config.reloaded",
@@ -28,7 +29,7 @@ const QUIET_MS = 12_000; // the scheduler measures the host every 5 s
 const AGAIN_MS = 2000;
 const REMEMBERED_MS = 3000;
 const UNOPENED_MS = 1000; // a proxy may buffer the stream; after this time, load the state without it
-const UNTOLD_MS = 30_000; // no event reports that a schedule was paused or resumed
+const UNTOLD_MS = 30_000; // no event reports that schedules were paused or resumed
 
 /** The state of the event stream: "connecting", "live" or "lost". */
 export const connection = signal("connecting");
@@ -55,7 +56,7 @@ const daemonSoon = throttle(loadDaemon, 1000);
 const unreadSoon = throttle(loadUnread, 1000);
 
 function lost() {
-  if (connection.value !== "lost") lostSince.value = Date.now();
+  if (connection.value !== "lost") lostSince.value = currentMs();
   connection.value = "lost";
 }
 
@@ -135,7 +136,7 @@ setInterval(() => {
   if (daemon.value && (!daemon.value.schedulerActive || Date.now() - sampledAt > QUIET_MS)) daemonSoon();
 }, 3000);
 
-setInterval(() => wanted && connection.value === "live" && unitsSoon(), UNTOLD_MS);
+setInterval(() => wanted && connection.value === "live" && (unitsSoon(), daemonSoon()), UNTOLD_MS);
 
 // A daemon on the same machine is reachable without a network, so try to connect in both cases.
 for (const kind of ["online", "offline"]) addEventListener(kind, () => wanted && open());

@@ -12,3 +12,6 @@ export function learnTime(at) {
 
 /** The server's time in milliseconds since the epoch; null before the first ping. */
 export const serverTime = () => (ahead === null ? null : ahead + performance.now());
+
+/** The current time in milliseconds since the epoch, by the server's clock once a ping has arrived. */
+export const currentMs = () => serverTime() ?? Date.now();

@@ -1,6 +1,7 @@
 // The state that all pages share, as signals: user, tasks, daemon, unread notifications and the current time.
 import { computed, signal } from "../vendor/preact.js";
 import { Refused, get } from "./api.js";
+import { currentMs } from "./server_time.js";
 
 /** The response of /api/auth/status; null until it has loaded. */
 export const me = signal(null);
@@ -11,15 +12,17 @@ export const daemon = signal(null);
 /** How many of the last responses of /api/daemon in succession said that the scheduler does not answer. */
 export const schedulerAbsences = signal(0);
 export const unread = signal(0);
+/** Whether the modules come from the bundle of a release, not from a checkout one by one. */
+export const bundled = import.meta.url.includes("/bundle/");
 /** The message of the last load of shared state if it failed, otherwise null. */
 export const trouble = signal(null);
 /** The current time in milliseconds since the epoch, updated every second while the page is visible. */
-export const now = signal(Date.now());
+export const now = signal(currentMs());
 /** The newest measurement of the host, from the event stream. */
 export const sample = signal(null);
 
 setInterval(() => {
-  if (!document.hidden) now.value = Date.now();
+  if (!document.hidden) now.value = currentMs();
 }, 1000);
 
 const RANKS = { viewer: 0, operator: 1, cloud: 1, admin: 2 };

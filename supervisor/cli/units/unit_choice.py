@@ -15,7 +15,7 @@ from supervisor.ipc.unit_selection import is_glob
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
-    from supervisor.cli.daemon_answers import Record
+    from supervisor.cli.daemon_answers import AnswerObject
     from supervisor.ipc.unit_selection import Kinds
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -69,7 +69,7 @@ class UnitChoice:
         given = {"names": list(self.names) or None, "group": self.group, "tag": self.tag}
         return {name: value for name, value in given.items() if value is not None}
 
-    def records(self, api: "Api", kinds: "Kinds") -> "list[Record]":
+    def records(self, api: "Api", kinds: "Kinds") -> "list[AnswerObject]":
         """Return the records of the chosen units, in the order of exact names, or else in the order of the API.
 
         Raises:
@@ -83,7 +83,7 @@ class UnitChoice:
                 return [unit for unit in units.values() if unit is not None]
         return self.among(api.get("/api/tasks")["items"], kinds)
 
-    def among(self, items: "Iterable[Record]", kinds: "Kinds") -> "list[Record]":
+    def among(self, items: "Iterable[AnswerObject]", kinds: "Kinds") -> "list[AnswerObject]":
         """Return the records of the chosen units from the records of all units.
 
         Raises:
@@ -94,15 +94,15 @@ class UnitChoice:
         try:
             chosen = select(map(_ListedUnit, items), Selector(self.names or None, self.group, self.tag), kinds)
         except NotSelected as err:
-            raise Failure("\n".join(dict.fromkeys(str(error["message"]) for error in err.errors))) from err
+            raise not_found(self, (str(error["message"]) for error in err.errors)) from err
         return [listed.record for listed in chosen]
 
 
 @dataclass(frozen=True)
 class _ListedUnit:
-    """Adapts a record of the API to :class:`supervisor.ipc.unit_selection.Unit`."""
+    """Adapts a record of the API to :class:`supervisor.ipc.unit_selection.SelectableUnit`."""
 
-    record: "Record"
+    record: "AnswerObject"
 
     @property
     def name(self) -> str:
@@ -126,6 +126,17 @@ class _ListedUnit:
     def tags(self) -> list[str]:
         tags: list[str] = self.record.get("tags") or []
         return tags
+
+    @property
+    def flow(self) -> str | None:
+        flow: str | None = self.record.get("flow")
+        return flow
+
+
+def not_found(choice: UnitChoice, messages: Iterable[str]) -> Failure:
+    """Return the error about a choice that matches nothing or units of the wrong kind."""
+    hint = ["to choose all, use --all"] if "all" in choice.names else []
+    return Failure("\n".join([*dict.fromkeys(messages), *hint]))
 
 
 def choice_of(units: UnitChoice, needed: str | None = None) -> UnitChoice:

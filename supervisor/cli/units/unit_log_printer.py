@@ -5,30 +5,24 @@ the last printed line.
 """
 
 import queue
-import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
 
-import click
-
 from supervisor.cli.client import Api, Query, segment
-from supervisor.cli.daemon_answers import Record, UnexpectedAnswer, parse, parse_list
+from supervisor.cli.daemon_answers import AnswerObject, UnexpectedAnswer, parse, parse_list
 from supervisor.cli.failure import Failure
-from supervisor.cli.follow import Follower, ReconnectDelays
+from supervisor.cli.follow import ReconnectDelays, RunFollower
 from supervisor.cli.lookups import find_task
 from supervisor.cli.sse import EventParser
 from supervisor.cli.terminal import LogPrinter, may_colour
 from supervisor.cli.units.unit_choice import UnitChoice
-from supervisor.config.value_types.durations import parse_duration
 from supervisor.ipc.unit_selection import ANY, is_glob
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """SGR foreground colours: cyan, yellow, green, magenta, blue, and their bright variants."""
-_TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
 
 def query_of(choice: UnitChoice) -> dict[str, str | int | None]:
@@ -51,6 +45,8 @@ def labels_of(choice: UnitChoice, api: Api) -> list[str] | None:
     if choice.exact and len(choice.names) == 1:
         task = find_task(api, choice.names[0])
         labels = _labels(task) if task is not None else []
+        if task is not None and "steps" in task:
+            return labels_of_steps(task)
         return labels if len(labels) > 1 else None
     items = api.get("/api/tasks")["items"]
     configured = {item["name"] for item in items}
@@ -58,6 +54,11 @@ def labels_of(choice: UnitChoice, api: Api) -> list[str] | None:
     if choice.names and not names:  # none of the units is configured any more
         return []
     return [label for task in replace(choice, names=names).among(items, ANY) for label in _labels(task)]
+
+
+def labels_of_steps(flow: AnswerObject) -> list[str]:
+    """Return the labels of the steps of a flow."""
+    return [str(step["name"]) for step in flow["steps"]]
 
 
 def _labels(task: dict[str, Any]) -> list[str]:
@@ -73,24 +74,30 @@ class UnitPrinter:
         printer: Writes the lines.
         labels: The labels of all instances, in order; None: lines have no labels.
         coloured: Whether labels have colours.
+        by_step: Whether runs of a flow have the names of their steps as labels.
     """
 
-    def __init__(self, printer: LogPrinter, labels: Sequence[str] | None, *, coloured: bool) -> None:
+    def __init__(
+        self, printer: LogPrinter, labels: Sequence[str] | None, *, coloured: bool, by_step: bool = False
+    ) -> None:
         self._printer = printer
+        self._by_step = by_step
         self._labels = None if labels is None else list(labels)
         self._coloured = coloured
         self._width = max(map(len, labels or [""]))
         self._several = {label.rpartition("-")[0] for label in labels or []} - set(labels or [])
 
-    def line(self, run: Record, line: Record) -> None:
+    def line(self, run: AnswerObject, line: AnswerObject) -> None:
         """Write one line of a run."""
         self._printer.line(_json_line(run, line), self._prefix(run))
 
-    def _prefix(self, run: Record) -> str:
+    def _prefix(self, run: AnswerObject) -> str:
         if self._labels is None:
             return ""
         name, index = str(run["taskName"]), int(run["instanceIndex"])
         label = f"{name}-{index}" if index or name in self._several else name
+        if self._by_step and "step" in run:
+            label = f"{run['step']}[{run['item']}]" if "item" in run else str(run["step"])
         if label not in self._labels:
             self._labels.append(label)
             self._width = max(self._width, len(label))
@@ -108,7 +115,7 @@ class UnitPrinter:
         self._printer.finish()
 
 
-def _run_of(data: Record, runs: dict[int, Record]) -> Record:
+def _run_of(data: AnswerObject, runs: dict[int, AnswerObject]) -> AnswerObject:
     """Return the run to which an event refers.
 
     Raises:
@@ -119,10 +126,10 @@ def _run_of(data: Record, runs: dict[int, Record]) -> Record:
     return runs[data["r"]]
 
 
-def _json_line(run: Record, line: Record) -> Record:
+def _json_line(run: AnswerObject, line: AnswerObject) -> AnswerObject:
     """Return a line with the fields of its run, as the option --json prints it."""
     of_run = {name: run[name] for name in ("runId", "taskName", "instanceIndex")}
-    return Record({**of_run, **{name: value for name, value in line.items() if name != "r"}})
+    return AnswerObject({**of_run, **{name: value for name, value in line.items() if name != "r"}})
 
 
 class UnitFollower:
@@ -153,7 +160,7 @@ class UnitFollower:
         if self._cursor is not None:
             headers["Last-Event-ID"] = self._cursor
         parser = EventParser()
-        runs: dict[int, Record] = {}
+        runs: dict[int, AnswerObject] = {}
         with self._api.stream(self._path, self._query, headers) as chunks:
             for number, chunk in enumerate(chunks):
                 if number:  # the first bytes do not prove that the daemon works: they are sent before it reads the logs
@@ -161,9 +168,6 @@ class UnitFollower:
                 for event in parser.feed(chunk):
                     self._patience.reset()
                     if event.name == "done":
-                        if (cut := parse(event.data).get("cut")) is not None:
-                            self._printer.flush()
-                            raise Failure(f"the logs end early: {cut}")
                         return True
                     if event.name == "run":
                         run = parse(event.data)
@@ -181,51 +185,6 @@ class UnitFollower:
                     self._cursor = event.id or self._cursor
                 self._printer.flush()
         return False
-
-
-def option_moment(option: str, text: str | None) -> str | None:
-    """Convert the value of an option to a time in RFC 3339; None if the option was not given.
-
-    Raises:
-        click.UsageError: the value is not a time.
-    """
-    if text is None:
-        return None
-    try:
-        return moment_of(text, datetime.now(UTC).astimezone())
-    except ValueError as err:
-        raise click.UsageError(f"{option}: {err}") from err
-
-
-def moment_of(text: str, now: datetime) -> str:
-    """Convert a time such as ``10m`` (ago), ``14:30``, ``2026-11-20`` or ``now`` to RFC 3339.
-
-    Args:
-        text: The text, which can also be a date with a time, or RFC 3339. Without an offset, it is local time. A time
-            of day that is later than now means yesterday.
-        now: The present time, with the local offset.
-
-    Raises:
-        ValueError: the text is not a time.
-    """
-    time_of_day = _TIME.fullmatch(text)
-    moment = now
-    try:
-        if time_of_day:
-            hour, minute, second = (int(part or 0) for part in time_of_day.groups())
-            # Without an offset, because clock changes may be between that time and now.
-            moment = now.replace(hour=hour, minute=minute, second=second, microsecond=0, tzinfo=None)
-            moment = moment - timedelta(days=1) if moment.astimezone() > now else moment
-        elif text[:1].isdigit() and text[-1:].isalpha() and text[-1:] not in "Zz":
-            moment = now - timedelta(milliseconds=parse_duration(text))
-        elif text != "now":
-            moment = datetime.fromisoformat(text)
-        moment = moment.astimezone(UTC)
-    except (ValueError, OverflowError) as err:  # OverflowError: it is before year 1 or after 9999 in UTC
-        raise ValueError(
-            f'"{text}" is not a time; use 10m (ago), 14:30, 2026-11-20, "2026-11-20 14:30" or RFC 3339'
-        ) from err
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _LabelledPrinter(LogPrinter):
@@ -255,18 +214,21 @@ class _LabelledPrinter(LogPrinter):
             super().flush()
 
 
-def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[Record]:
+def follow_all(
+    api: Api, runs: Mapping[str, str], *, timestamps: bool, flows: Collection[str] = ()
+) -> list[AnswerObject]:
     """Print the logs of runs until all runs have ended; return their records.
 
     Args:
         api: The API.
         runs: The task of each run, by run id.
         timestamps: Whether each line begins with its time.
+        flows: The tasks that are flows, whose steps print the lines.
 
     Raises:
         Failure: the daemon did not answer for a minute, or the user may not read a log.
     """
-    ended: queue.SimpleQueue[Record | Failure] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[AnswerObject | Failure] = queue.SimpleQueue()
     lock, width = threading.Lock(), max(map(len, runs.values()), default=0)
     coloured = may_colour(sys.stdout)
 
@@ -277,7 +239,13 @@ def follow_all(api: Api, runs: Mapping[str, str], *, timestamps: bool) -> list[R
         printer = _LabelledPrinter(sys.stdout.buffer, sys.stderr.buffer, lock, label, timestamps=timestamps)
         patience = ReconnectDelays()
         try:
-            Follower(api, run_id, printer, patience).follow()
+            if runs[run_id] in flows:
+                query: Query = {"flow_run_id": run_id, "from": 0}
+                UnitFollower(
+                    api, "/api/logs/stream", query, UnitPrinter(printer, None, coloured=False), patience
+                ).follow()
+            else:
+                RunFollower(api, run_id, printer, patience).follow()
             ended.put(patience.insist(lambda: api.get(f"/api/runs/{run_id}")))
         except Failure as err:
             ended.put(err)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from supervisor.cli.client import Api, ErrorResponse, Unreachable
-from supervisor.cli.daemon_answers import Record
+from supervisor.cli.daemon_answers import AnswerObject
 from supervisor.cli.failure import say
 from supervisor.cli.follow import ReconnectDelays
 from supervisor.cli.lookups import UnknownName, find_task, runs_of
@@ -57,7 +57,7 @@ class AwaitedState:
     _lives: dict[int, tuple[str, float]] = field(default_factory=dict)
     """The run that was seen first, and when, by instance number."""
 
-    def standing_of(self, unit: Record | None, active: Callable[[], Iterable[str]], now_s: float) -> WaitProgress:
+    def standing_of(self, unit: AnswerObject | None, active: Callable[[], Iterable[str]], now_s: float) -> WaitProgress:
         """Return the present progress of the unit.
 
         Args:
@@ -85,7 +85,7 @@ class AwaitedState:
             return WaitProgress(str(unit["state"]), reached=unit["state"] == "stopped")
         return self._is_up(unit, now_s)
 
-    def _is_up(self, unit: Record, now_s: float) -> WaitProgress:
+    def _is_up(self, unit: AnswerObject, now_s: float) -> WaitProgress:
         instances = unit["instances"]
         reached = [
             self._has_done_its_work(unit, instance) or self._instance_is_up(unit, instance, now_s)
@@ -96,6 +96,8 @@ class AwaitedState:
                 return WaitProgress(reason, failed=True)
         if rolling := unit.get("rolling"):
             return WaitProgress(f"{unit['state']} (rolling {rolling['done']}/{rolling['total']})")
+        if reason := self._why_not_replaced(unit):
+            return WaitProgress(reason, failed=True)
         detail = next(
             (
                 f" ({instance['detail']})"
@@ -108,12 +110,12 @@ class AwaitedState:
             detail = f" for less than {ALIVE_S:g} s"
         return WaitProgress(f"{unit['state']}{detail}", reached=bool(instances) and all(reached))
 
-    def _has_done_its_work(self, unit: Record, instance: Record) -> bool:
+    def _has_done_its_work(self, unit: AnswerObject, instance: AnswerObject) -> bool:
         """Return whether an instance that is not restarted has exited successfully since it was started."""
         last = unit.get("lastRun") or {}
         return self.at_once and instance["state"] == "exited" and last.get("endReason") == "succeeded"
 
-    def _instance_is_up(self, unit: Record, instance: Record, now_s: float) -> bool:
+    def _instance_is_up(self, unit: AnswerObject, instance: AnswerObject, now_s: float) -> bool:
         run_id, index = instance.get("runId"), int(instance["index"])
         lives = run_id is not None and run_id not in self.leaving and instance["state"] in ("starting", "running")
         if not lives:
@@ -125,7 +127,16 @@ class AwaitedState:
         checked = self.state == "ready" and bool(unit["definition"].get("ready"))
         return bool(instance.get("ready")) or (not checked and now_s - since_s >= ALIVE_S)
 
-    def _why_failed(self, instance: Record) -> str | None:
+    def _why_not_replaced(self, unit: AnswerObject) -> str | None:
+        """Return why a present run goes on although its next one has ended; None while that is not so."""
+        if not self.at_once or unit["definition"].get("restartOrder") != "new_first":
+            return None
+        if unit["active"]["running"] + unit["active"]["pending"] > len(unit["instances"]):
+            return None
+        going_on = [instance for instance in unit["instances"] if instance.get("runId") in self.leaving]
+        return going_on[0].get("detail") or "the previous process continues" if going_on else None
+
+    def _why_failed(self, instance: AnswerObject) -> str | None:
         state, index = str(instance["state"]), int(instance["index"])
         if state == "fatal":
             return f"gave up after {instance.get('failures', 0)} quick failures"
@@ -238,7 +249,7 @@ def _progress(api: Api, waiting: Sequence[AwaitedState], now_s: float) -> dict[A
     return {state: state.standing_of(units.get(state.name), partial(active, state.name), now_s) for state in waiting}
 
 
-def records(api: Api, names: Sequence[str]) -> dict[str, Record]:
+def records(api: Api, names: Sequence[str]) -> dict[str, AnswerObject]:
     """Return the records of the configured units among `names`, by name."""
     if len(names) > _ONE_BY_ONE:
         with suppress(ErrorResponse):  # the token of a run does not permit listing all units
@@ -268,7 +279,7 @@ def _missed(api: Api, awaited: AwaitedState, reason: str, *, failed: bool) -> Fa
     return FailedWait(awaited.name, reason)
 
 
-def _how_ended(ending: Record) -> str:
+def _how_ended(ending: AnswerObject) -> str:
     reason, code = str(ending["reason"]), int(ending["exitCode"])
     if signal := ending.get("signal"):
         return f"its process was ended by {signal}"
@@ -284,9 +295,9 @@ def _runs(count: int) -> str:
 # Time limits, from the definitions.
 
 
-def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False) -> dict[str, float | None]:
+def start_limits(api: Api, units: Mapping[str, AnswerObject], *, rolling: bool = False) -> dict[str, float | None]:
     """Return the time limit for the start or restart of each unit in seconds, including that of its dependencies."""
-    by_name: dict[str, Record | None] = dict(units)
+    by_name: dict[str, AnswerObject | None] = dict(units)
     limits_s: dict[str, float | None] = {}
 
     def limit(name: str) -> float | None:
@@ -298,7 +309,7 @@ def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False
             return None
         if name not in limits_s:
             ready = unit["definition"].get("ready")
-            own = grace_s(unit) + (int(ready["timeoutMs"]) / 1000 if isinstance(ready, Record) else ALIVE_S)
+            own = grace_s(unit) + (int(ready["timeoutMs"]) / 1000 if isinstance(ready, AnswerObject) else ALIVE_S)
             below = [limit(dependency["name"]) for dependency in unit["definition"].get("dependsOn") or ()]
             first = max((limit_s for limit_s in below if limit_s is not None), default=_ALLOWANCE_S)
             limits_s[name] = None if None in below else own * (len(unit["instances"]) if rolling else 1) + first
@@ -307,21 +318,21 @@ def start_limits(api: Api, units: Mapping[str, Record], *, rolling: bool = False
     return {name: limit(name) for name in units}
 
 
-def _visible(api: Api, name: str) -> Record | None:
+def _visible(api: Api, name: str) -> AnswerObject | None:
     try:
         return find_task(api, name)
     except ErrorResponse:
         return None
 
 
-def stop_limit(units: Mapping[str, Record]) -> float:
+def stop_limit(units: Mapping[str, AnswerObject]) -> float:
     """Return the time limit for stopping all these units in seconds. Services can stop one after the other."""
     services = [grace_s(unit) for unit in units.values() if unit["kind"] == "service"]
     tasks = [grace_s(unit) for unit in units.values() if unit["kind"] == "task"]
     return max(sum(services), max(tasks, default=0.0)) + _ALLOWANCE_S
 
 
-def grace_s(unit: Record) -> float:
+def grace_s(unit: AnswerObject) -> float:
     """Return how many seconds a unit's process has to end before it is killed."""
     definition: dict[str, Any] = unit["definition"]
     steps = definition.get("stopSignal")

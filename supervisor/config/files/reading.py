@@ -1,5 +1,6 @@
 """Reads a TOML file: with a limit of size, a check of its owner, and the line of each key."""
 
+import contextlib
 import glob
 import os
 import re
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from supervisor.config.files.positions import KeyPath, Positions
 from supervisor.config.files.substitute import read_small
-from supervisor.config.problems import ConfigError, Problem, dotted
+from supervisor.config.problems import NAME_RULE, ConfigError, Problem, dotted, quoted
 from supervisor.config.value_records import Stamp
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -25,7 +26,13 @@ _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _NAME = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
 _HEADER = re.compile(rf"[ \t]*\[\[?[ \t]*({_NAME})[ \t]*\]")
 _KEY = re.compile(rf"[ \t]*({_NAME})[ \t]*=[ \t]*([^\s#]?)")
+_UNQUOTED = re.compile(r"""[ \t]*\[([a-z]+)\.([^]"'\n]+)\]""")
+_YAML = re.compile(r"[ \t]*(?:---|(?:- )?[\w.-]+:(?:[ \t]|$))")
+_SPECIAL = frozenset('"\\#')
+_TOML = 'write a table such as [tasks.backup] with keys such as run = "backup --all"'
 _VALUES = ("Invalid value", "Expected newline or end of document after a statement")
+_HEADERS = ("Expected ']' at the end of a table declaration", "Invalid initial character for a key part")
+_STATEMENTS = ("Expected '=' after a key in a key/value pair", "Invalid statement")
 _TWICE = ("Cannot overwrite", "Cannot declare", "Cannot redefine", "Cannot mutate", "Duplicate inline table key")
 _REMEDIES = {
     "Invalid initial character for a key part": "quote a name that has other characters than letters, digits, _ and -",
@@ -144,6 +151,42 @@ def distrust(name: str, status: os.stat_result, euid: int) -> Problem | None:
     return None
 
 
+def writer(path: str, user: str | None) -> str | None:
+    """Return who else than root, the daemon's user and the unit's user can change a file; None if nobody can.
+
+    Who can write variables of a unit chooses what its programs load. Users whom ``/etc/passwd`` does not list are
+    unknown, because a name service may never answer.
+
+    Args:
+        path: path of a file that exists.
+        user: the key ``user`` of the unit.
+    """
+    name, _, group = (user or "").partition(":")
+    uid, gid = _local_ids(name) if name else (os.geteuid(), os.getegid())
+    for place in (path, os.path.dirname(path)):
+        status = os.stat(place)
+        sticky = place != path and status.st_mode & stat.S_ISVTX
+        where = f"{place} can be changed by"
+        if uid is not None and status.st_uid not in (0, os.geteuid(), uid):
+            return f"{where} user {status.st_uid}"
+        if status.st_mode & stat.S_IWOTH and not sticky:
+            return f"{where} everybody"
+        foreign = not group and gid is not None and status.st_gid not in (0, gid)
+        if status.st_mode & stat.S_IWGRP and foreign and not sticky:
+            return f"{where} group {status.st_gid}"
+    return None
+
+
+def _local_ids(name: str) -> tuple[int | None, int | None]:
+    """Return the ids of a user and its group from ``/etc/passwd``; None if it does not list the user."""
+    with contextlib.suppress(OSError, ValueError), open("/etc/passwd", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            fields = line.split(":")
+            if len(fields) > 3 and name in (fields[0], fields[2]):
+                return int(fields[2]), int(fields[3])
+    return (int(name), None) if name.isascii() and name.isdigit() else (None, None)
+
+
 def matches(directory: str, main: str, pattern: str) -> list[str]:
     """Return the files that match a glob in `directory`, except the file `main`, as sorted relative paths."""
     own = _real_path(main)
@@ -217,7 +260,15 @@ def _explain(text: str, line: int, message: str) -> tuple[str, str, str | None]:
     if message.startswith(_TWICE):
         return key, "is defined twice", "remove one of them"
     if message in _VALUES and pair is not None and pair[2] not in tuple("\"'[{"):
-        return key, "has an invalid value", 'put text into quotes: name = "…"'
+        value = last.partition("=")[2].strip()
+        shown = "…" if _SPECIAL.intersection(value) or not value else value
+        return key, "has an invalid value", f'put text into quotes: {pair[1]} = "{shown}"'
+    if message in _HEADERS and (named := _UNQUOTED.match(last)):
+        return named[1], f"{quoted(named[2])} is not a name, at least not without quotes", NAME_RULE
+    if message in _STATEMENTS and text.lstrip().startswith("{"):
+        return "", "is JSON, not TOML", _TOML
+    if message in _STATEMENTS and _YAML.match(last):
+        return "", "is YAML, not TOML", _TOML
     return key, f"{message[:1].lower()}{message[1:]}", _REMEDIES.get(message)
 
 

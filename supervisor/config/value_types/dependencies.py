@@ -8,7 +8,11 @@ from supervisor.config.value_records import Dependency
 from supervisor.config.value_types.values import Name, ValueType, choice, parse_table
 
 _UNIT = Name("the name of a task or service")
-KEYS: Mapping[str, ValueType] = {"name": _UNIT, "until": choice("started", "ready", "succeeded")}
+KEYS: Mapping[str, ValueType] = {
+    "name": _UNIT,
+    "until": choice("started", "ready", "succeeded"),
+    "on_restart": choice("restart", "stop"),
+}
 
 
 class DependencyEntry(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from itertools import pairwise
 
 _MS = {
     "ms": 1,
@@ -69,6 +70,14 @@ def format_duration(ms: int) -> str:
         if count:
             text += f"{count}{unit}"
     return text
+
+
+def format_roughly(ms: int) -> str:
+    """Return a duration rounded to its two largest units, or to seconds: ``243217`` is ``4m3s``."""
+    for large, small in pairwise(("w", "d", "h", "m", "s")):
+        if ms >= _MS[large]:
+            return format_duration(round(ms / _MS[small]) * _MS[small])
+    return format_duration(ms if ms < _MS["s"] else round(ms / _MS["s"]) * _MS["s"])
 
 
 def format_size(size: int) -> str:

@@ -17,7 +17,7 @@ FOR_ALL: Final = ("type", "tasks", "groups", "tags", "streams", "alert_after")
 """Keys of every type."""
 OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
     "file": ("path", "max_size", "max_age", "keep"),
-    "syslog": ("address", "facility", "tls_ca"),
+    "syslog": ("address", "facility", "format", "tls_ca"),
     "journald": (),
     "loki": ("url", "tenant", "username", "password_file", "token_file", "tls_ca"),
     "otlp": ("url", "spans", "tenant", "username", "password_file", "token_file", "tls_ca"),
@@ -26,6 +26,7 @@ OF_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
 _NEEDED: Final[Mapping[str, str]] = {"file": "path", "syslog": "address", "loki": "url", "otlp": "url"}
 """The key that each type requires."""
 FACILITIES: Final = ("user", "daemon", *(f"local{number}" for number in range(8)))
+FORMATS: Final = ("rfc3164", "rfc5424")
 _PORTS: Final = {"udp": 514, "tcp": 601, "tls": 6514}
 """The usual ports of syslog, by protocol."""
 _MAX_SOCKET_PATH_BYTES = 107

@@ -89,6 +89,25 @@ class MatchTable(Struct, frozen=True):
         return Match(**parsed)
 
 
+UNITS: Mapping[str, ValueType] = {
+    name: ListOf(Text(limit=100, empty=False), 100, empty=False, single=True) for name in ("tasks", "groups", "tags")
+}
+
+
+class UnitConditions(Struct, frozen=True):
+    """A choice of tasks and services: those that meet all of its conditions."""
+
+    expected = 'a table such as { tasks = ["backup-*"], groups = ["shop"], tags = ["nightly"] }'
+
+    def parse(self, value: object, directory: str) -> dict[str, tuple[str, ...]]:
+        """Return globs for names as ``tasks``, groups and tags."""
+        if not isinstance(value, dict):
+            raise InvalidValue(f"must be {self.expected}")
+        parsed, faults = parse_table(value, UNITS, directory)
+        faults.check()
+        return parsed
+
+
 def notifiers(*, empty: bool = True) -> ListOf:
     """Return the type of a list of notifier names, or of a single name."""
     return ListOf(Name("the name of a notifier"), 100, empty=empty, single=True)

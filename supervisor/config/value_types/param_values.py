@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from logring.common_syntax import BadPattern, translated
 from logring.mask import MAX_SECRET, MIN_SECRET, Mask
-from logring.regex import MatchFailed, compile_re2, re2_module
 from supervisor.config.problems import InvalidValue, quoted
 from supervisor.config.value_records import Param
-from supervisor.ipc.match_process import MatchProcess
+from supervisor.config.value_types.patterns import VALUE_PATTERN
 
 MAX_BYTES = 64 * 1024
 """Maximum size of all values of a run together; the kernel accepts 128 KiB in one argument."""
@@ -17,7 +15,6 @@ MAX_BYTES = 64 * 1024
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 _TRUTH = {"true": "true", "1": "true", "false": "false", "0": "false"}
-_PATTERN_MEMORY_BYTES = 1 << 20
 _SHOWN_CHOICES = 10
 
 
@@ -34,7 +31,7 @@ def normal(param: Param, text: str) -> str:
     value = TYPES[param.type](text)
     if param.choices and value not in param.choices:
         raise InvalidValue(f"must be {'one of its choices' if param.secret else _one_of(param.choices)}")
-    if param.pattern is not None and not _matches(param.pattern, value):
+    if param.pattern is not None and not VALUE_PATTERN.compiled(param.pattern).fullmatch(value):
         raise InvalidValue(f"must match {quoted(param.pattern)}")
     if param.required and not value:
         raise InvalidValue("must not be empty", show=False)
@@ -86,37 +83,3 @@ TYPES: Final[Mapping[str, Callable[[str], str]]] = {
     "boolean": _boolean,
 }
 """Converters by type: each returns a text in the form for the command, or raises Invalid."""
-
-
-def _matches(pattern: str, text: str) -> bool:
-    """Return whether the pattern matches the whole text.
-
-    RE2 takes linear time for any pattern. Without it, another process matches, which ends after a second.
-
-    Raises:
-        InvalidValue: matching took too long.
-    """
-    matcher = compiled(pattern)
-    if not isinstance(matcher, str):
-        return matcher.fullmatch(text) is not None
-    try:
-        with MatchProcess() as process:
-            return process.matches(matcher, text)
-    except MatchFailed as err:
-        raise InvalidValue(f"cannot be compared with the pattern {quoted(pattern)}: {err}", show=False) from err
-
-
-def compiled(pattern: str) -> Any:
-    """Return a regular expression: compiled by RE2 or, without google-re2, for a `MatchProcess`.
-
-    Raises:
-        InvalidValue: the pattern is invalid.
-    """
-    try:
-        if (re2 := re2_module()) is None:
-            return translated(pattern, lines=False)
-        options = re2.Options()
-        options.max_mem = _PATTERN_MEMORY_BYTES
-        return compile_re2(re2, pattern, options)
-    except BadPattern as err:
-        raise InvalidValue("is not a valid regular expression", show=False, reason=str(err)) from err

@@ -19,10 +19,21 @@ from typing import Any
 
 from msgspec import Struct
 
-from supervisor.config.problems import Faults, InvalidValue
-from supervisor.config.value_records import Param
-from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, compiled, normal
-from supervisor.config.value_types.values import Choice, Flag, ListOf, Text, ValueType, choice, parse_table
+from supervisor.config.problems import Faults, InvalidValue, nearest, quoted
+from supervisor.config.value_records import CronEntry, Param
+from supervisor.config.value_types.param_values import MAX_BYTES, TYPES, normal
+from supervisor.config.value_types.patterns import VALUE_PATTERN
+from supervisor.config.value_types.values import (
+    Choice,
+    CronExpression,
+    Flag,
+    ListOf,
+    Text,
+    ValueType,
+    choice,
+    parse_parts,
+    parse_table,
+)
 
 MAX_PARAMS = 100
 _MAX_BITS = 63
@@ -30,6 +41,7 @@ _MAX_BITS = 63
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_REFERABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 _PROGRAM_PREFIXES = ("BASH_FUNC_", "GIT_CONFIG", "LD_", "LISTEN_", "RINGWARD_", "WATCHDOG_")
 # fmt: off
 _PROGRAM_NAMES = frozenset({
@@ -48,18 +60,6 @@ _PROGRAM_NAMES = frozenset({
 
 With them the requester could choose the code to execute, or block the run's messages to the daemon.
 """
-
-
-class ParamPattern(Struct, frozen=True):
-    """A regular expression."""
-
-    expected = 'a regular expression (RE2) such as "[a-z]+"'
-
-    def parse(self, value: object, directory: str) -> str:
-        """Return the regular expression, which RE2 accepts."""
-        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
-        compiled(text)
-        return text
 
 
 class ParamValue(Struct, frozen=True):
@@ -83,7 +83,7 @@ KEYS: Mapping[str, ValueType] = {
     "default": ParamValue(),
     "required": Flag(),
     "choices": ListOf(ParamValue(), 1000, empty=False),
-    "pattern": ParamPattern(),
+    "pattern": VALUE_PATTERN,
     "description": Text(),
     "secret": Flag(),
 }
@@ -92,15 +92,31 @@ KEYS: Mapping[str, ValueType] = {
 class ParamDeclaration(Struct, frozen=True):
     """The declaration of a parameter, as a table."""
 
-    expected = 'a table such as { name = "DAY", kind = "env", required = true }'
+    flow: bool = False
+    """Whether it is a parameter of a flow, which has no kind."""
+
+    @property
+    def expected(self) -> str:
+        """Show an example."""
+        kind = "" if self.flow else ' kind = "env",'
+        return f'a table such as {{ name = "DAY",{kind} required = true }}'
+
+    @property
+    def keys(self) -> Mapping[str, ValueType]:
+        """Return the types of the keys of the table."""
+        return {name: KEYS[name] for name in KEYS if not (self.flow and name == "kind")}
 
     def parse(self, value: object, directory: str) -> Param:
         """Return the parameter. No message repeats a value of a secret."""
         if not isinstance(value, dict):
             raise InvalidValue(f"must be {self.expected}")
-        parsed, faults = _declared(value, directory)
+        if self.flow and "kind" in value:
+            raise InvalidValue(
+                "has a kind, but a flow has no command", 'steps take the value: "${param:NAME}"', show=False
+            )
+        parsed, faults = _declared(value, self.keys, directory)
         for name in ("name", "kind"):
-            if name not in value:
+            if name not in value and name in self.keys:
                 faults.add(f"must have a {name}", f"write {self.expected}")
         if not faults.errors:
             faults.errors += _clashes(parsed)
@@ -113,13 +129,20 @@ class ParamDeclaration(Struct, frozen=True):
 
 
 class Params(Struct, frozen=True):
-    """The declarations of all parameters of a task."""
+    """The declarations of all parameters of a task, or of a flow."""
 
-    expected = f"a list, each item {ParamDeclaration().expected}"
+    flow: bool = False
+
+    @property
+    def expected(self) -> str:
+        """Describe the list by the type of its items."""
+        return f"a list, each item {ParamDeclaration(self.flow).expected}"
 
     def parse(self, value: object, directory: str) -> tuple[Param, ...]:
         """Return the parameters of the task."""
-        params: tuple[Param, ...] = ListOf(ParamDeclaration(), MAX_PARAMS, distinct=False).parse(value, directory)
+        params: tuple[Param, ...] = ListOf(ParamDeclaration(self.flow), MAX_PARAMS, distinct=False).parse(
+            value, directory
+        )
         seen: set[str] = set()
         faults = Faults()
         for index, param in enumerate(params):
@@ -132,10 +155,10 @@ class Params(Struct, frozen=True):
         return params
 
 
-def _declared(value: dict[str, Any], directory: str) -> tuple[dict[str, Any], Faults]:
+def _declared(value: dict[str, Any], keys: Mapping[str, ValueType], directory: str) -> tuple[dict[str, Any], Faults]:
     """Return the fields of the record that a table sets, and the faults of single values."""
-    given, faults = parse_table(value, KEYS, directory)
-    parsed = {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | given
+    given, faults = parse_table(value, keys, directory)
+    parsed = {"kind": None} | {field.name: field.default for field in fields(Param) if field.name in _OPTIONAL} | given
     if parsed.get("kind") == "flag" and "type" not in value:
         parsed["type"] = "boolean"
     return parsed, faults
@@ -149,10 +172,13 @@ def _clashes(parsed: Mapping[str, Any]) -> Iterable[InvalidValue]:
     kind, kind_of_value = parsed["kind"], parsed["type"]
     if kind == "env":
         yield from _wrong_variable(parsed["name"])
-    elif not _NAME.fullmatch(parsed["name"]):
+    elif kind is None and not _REFERABLE_NAME.fullmatch(parsed["name"]):
+        remedy = "use at most 100 letters, digits, hyphens and underscores, beginning with a letter or underscore"
+        yield InvalidValue("is not a valid name", remedy, path=("name",))
+    elif kind is not None and not _NAME.fullmatch(parsed["name"]):
         remedy = "use at most 100 letters, digits, hyphens and underscores, not beginning with a hyphen"
         yield InvalidValue("is not a valid name", remedy, path=("name",))
-    if parsed["secret"] and kind != "env":
+    if parsed["secret"] and kind not in ("env", None):
         message = "a secret needs the kind env: everyone on the host can read arguments"
         yield InvalidValue(message, show=False, path=("kind",))
     if kind == "flag" and kind_of_value != "boolean":
@@ -169,9 +195,14 @@ def _wrong_variable(name: str) -> Iterable[InvalidValue]:
     if not _ENV_NAME.fullmatch(name):
         remedy = "use at most 100 letters, digits and underscores, not beginning with a digit"
         yield InvalidValue("is not a valid name of an environment variable", remedy, path=("name",))
-    elif name.upper() in _PROGRAM_NAMES or name.upper().startswith(_PROGRAM_PREFIXES):
+    elif is_reserved(name):
         message = "cannot be a parameter: this variable controls which programs execute, or belongs to the daemon"
         yield InvalidValue(message, "use another name, and set this variable in the command", path=("name",))
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a variable controls which programs execute, or belongs to the daemon."""
+    return name.upper() in _PROGRAM_NAMES or name.upper().startswith(_PROGRAM_PREFIXES)
 
 
 def _unfit(parsed: dict[str, Any]) -> Iterable[InvalidValue]:
@@ -195,6 +226,63 @@ def _unfit(parsed: dict[str, Any]) -> Iterable[InvalidValue]:
         except InvalidValue as err:
             err.path = ("default",)
             yield err
+
+
+class CronValue(Struct, frozen=True):
+    """A cron expression, or a table with one and values of parameters."""
+
+    expected = f'{CronExpression().expected}, or a table such as {{ cron = "@daily", params = {{ full = "true" }} }}'
+
+    def parse(self, value: object, directory: str) -> CronEntry:
+        """Return the expression with its values as text."""
+        if not isinstance(value, dict):
+            if not isinstance(value, str):
+                raise InvalidValue(f"must be {self.expected}")
+            return CronEntry(CronExpression().parse(value, directory))
+        parsed, faults = parse_table(value, CRON_WITH_PARAMS, directory)
+        if "cron" not in value:
+            faults.add("must have a cron", f"write {self.expected}")
+        faults.check()
+        return CronEntry(parsed["cron"], tuple(parsed.get("params", {}).items()))
+
+
+class ParamValues(Struct, frozen=True):
+    """Values of parameters by name."""
+
+    expected = 'a table such as { full = "true" }'
+
+    def parse(self, value: object, directory: str) -> dict[str, str]:
+        """Return the values as text."""
+        if not isinstance(value, dict):
+            raise InvalidValue(f"must be {self.expected}")
+        return parse_parts(value.items(), lambda _name, item: ParamValue().parse(item, directory))
+
+
+CRON_WITH_PARAMS: Mapping[str, ValueType] = {"cron": CronExpression(), "params": ParamValues()}
+
+
+def unsuitable_values(
+    params: Iterable[Param], entries: Iterable[CronEntry]
+) -> Iterable[tuple[tuple[str | int, ...], InvalidValue]]:
+    """Yield the errors in values that cron expressions give to parameters, each with the index of its expression."""
+    known = {param.name: param for param in params}
+    defaults = {name: param.default or "" for name, param in known.items()}
+    for index, entry in enumerate(entries):
+        for name, text in entry.params:
+            if name not in known:
+                message = f"the task has no parameter {quoted(name)}"
+                yield (index, "params", name), InvalidValue(message, nearest(name, known) or "add it to params")
+                continue
+            try:
+                normal(known[name], text)
+            except InvalidValue as err:
+                yield (
+                    (index, "params", name),
+                    InvalidValue(f"the parameter {quoted(name)} {err.message}", err.remedy),
+                )
+        if sum(len(text.encode()) for text in {**defaults, **dict(entry.params)}.values()) > MAX_BYTES:
+            message = f"with the defaults, the values must have at most {MAX_BYTES} bytes together"
+            yield (index, "params"), InvalidValue(message)
 
 
 def unsuitable(

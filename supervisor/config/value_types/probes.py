@@ -1,14 +1,14 @@
-"""The types of values of readiness and liveness probes."""
+"""The types of values of readiness and liveness probes, and of the conditions of tasks."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from logring.log_search import BadPattern, Pattern
 from supervisor.config.problems import InvalidValue
-from supervisor.config.value_records import Probe, ProbeKind
-from supervisor.config.value_types.values import CommandLine, Duration, Integer, Text, ValueType, parse_table
+from supervisor.config.value_records import HostCheck, Probe, ProbeKind
+from supervisor.config.value_types.patterns import LINE_PATTERN
+from supervisor.config.value_types.values import CommandLine, Duration, FilePath, Integer, Text, ValueType, parse_table
 
 INSTANCE = "{instance}"
 """Placeholder in addresses for the number of the instance."""
@@ -51,22 +51,6 @@ class ProbeAddress(Struct, frozen=True):
         return text
 
 
-class LinePattern(Struct, frozen=True):
-    """A regular expression for a line of output."""
-
-    expected = 'a regular expression (RE2) such as "listening on port [0-9]+"'
-
-    def parse(self, value: object, directory: str) -> str:
-        """Return the regular expression, which RE2 accepts."""
-        text = Text(limit=1000, empty=False, expected=self.expected).parse(value, directory)
-        try:
-            Pattern(text, regex=True)
-        except BadPattern as err:
-            message = "is not a valid regular expression for a line"
-            raise InvalidValue(message, show=False, reason=str(err)) from err
-        return text
-
-
 class TrueOnly(Struct, frozen=True):
     """``true``, the only allowed value."""
 
@@ -84,7 +68,7 @@ KINDS: Mapping[str, ValueType] = {
     "http": ProbeUrl(),
     "tcp": ProbeAddress(),
     "exec": CommandLine(),
-    "log": LinePattern(),
+    "log": LINE_PATTERN,
 }
 SETTINGS: Mapping[str, ValueType] = {
     "every": Duration(low_ms=50),
@@ -127,3 +111,38 @@ class ProbeTable(Struct, frozen=True):
 
 READY = ProbeTable(("notify", "http", "tcp", "exec", "log"), every="1s", timeout="60s")
 LIVE = ProbeTable(("notify", "http", "tcp", "exec"), every="10s", timeout="2s", failures=3)
+
+_MAX_LOAD = 10_000
+
+
+class Load(Struct, frozen=True):
+    """A number that the load of the last minute is compared with."""
+
+    expected = f"a number above 0 and up to {_MAX_LOAD}"
+
+    def parse(self, value: object, directory: str) -> float:  # noqa: ARG002 - the protocol's signature
+        """Return the number."""
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MAX_LOAD:
+            raise InvalidValue(f"must be {self.expected}")
+        return float(value)
+
+
+HOST_CHECKS: Mapping[str, ValueType] = {"path": FilePath(), "load_below": Load()}
+
+
+class Condition(Struct, frozen=True):
+    """The condition of a task: a command, or a table with what must be true."""
+
+    expected = f'{CommandLine.expected}, or a table such as {{ path = "/srv/ready", load_below = 2.0 }}'
+
+    def parse(self, value: object, directory: str) -> str | tuple[str, ...] | HostCheck:
+        """Return the command, or what must be true."""
+        if not isinstance(value, dict):
+            if not isinstance(value, str | list):
+                raise InvalidValue(f"must be {self.expected}")
+            return CommandLine().parse(value, directory)
+        parsed, faults = parse_table(value, HOST_CHECKS, directory)
+        if not value:
+            faults.add("must have path, load_below or both")
+        faults.check()
+        return HostCheck(**parsed)

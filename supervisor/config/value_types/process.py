@@ -117,10 +117,16 @@ class Amount(Struct, frozen=True):
         return f'{Size(self.low, _TB).expected}, or "unlimited"'
 
 
+_WEIGHT = Integer(1, 10_000)
 LIMITS: Final[Mapping[str, ValueType]] = {
     "memory": Size(1024 * _KB, _TB),
-    "address_space": Amount(1024 * _KB),
+    "memory_high": Size(1024 * _KB, _TB),
+    "swap": Size(0, _TB),
+    "pids": Integer(1, 1 << 22),
     "cpu": Cpus(),
+    "cpu_weight": _WEIGHT,
+    "io_weight": _WEIGHT,
+    "address_space": Amount(1024 * _KB),
     "cpu_time": Seconds(),
     "nofile": Integer(8, 1 << 30),
     "nproc": Integer(1, 1 << 22),

@@ -8,43 +8,22 @@ until the previous one has ended.
 import contextlib
 import fcntl
 import os
-import select
 import socket
 import sys
-import threading
-import time
 from collections.abc import Callable
 
-from supervisor.helpers.exporter.cursors import Cursors, UnknownFormat
+from supervisor.helpers.exporter.cursors import Cursors, UnreadableJournal
 from supervisor.helpers.exporter.log_delivery import Exporter
 from supervisor.helpers.exporter.log_records import EndSink, Sink
-from supervisor.helpers.exporter.status_reports import Report
-from supervisor.helpers.process_setup import set_up_helper
+from supervisor.helpers.exporter.status_reports import StatusReporter
+from supervisor.helpers.process_setup import exit_with_the_scheduler, set_up_helper
 from supervisor.host.osport import forbid_new_privileges, set_title
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Decoder, encode
+from supervisor.ipc.messages import Decoder, encode, receive
 
 _GRACE_S = 3.0
 _FOLDER_MODE = 0o700
-
-
-def _end_with_the_scheduler(sock: socket.socket) -> None:
-    """Exit 3 s after the scheduler has closed the connection, even if the main thread is blocked."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    poll.poll()
-    time.sleep(_GRACE_S)
-    os._exit(0)
-
-
-def _job(sock: socket.socket) -> ExportJob | None:
-    """Wait for the job; None if the scheduler is gone."""
-    decoder = Decoder()
-    while data := sock.recv(65536):
-        for message in decoder.feed(data):
-            return ExportJob(**message["job"])
-    return None
 
 
 def _opener(job: ExportJob) -> Callable[[Cursors], tuple[Sink, EndSink | None]]:
@@ -81,11 +60,11 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
     path = f"{folder}/{job.name}.cursors"
     try:
         cursors = Cursors(path)
-    except UnknownFormat as err:
+    except UnreadableJournal as err:
         log.error(f"exports.{job.name}: {err}; the export starts over with the active runs")
         os.replace(path, f"{path}.damaged")
         cursors = Cursors(path)
-    report = Report(job, log, lambda message: sock.sendall(encode(message)))
+    report = StatusReporter(job, log, lambda message: sock.sendall(encode(message)))
     sink, ends = open_sinks(cursors)
     with contextlib.closing(sink):
         Exporter(job, cursors, sink, ends, sock.fileno(), report).run()
@@ -98,11 +77,12 @@ def main() -> int:
     set_up_helper("exporter", umask=0o027)
     forbid_new_privileges()
     sock = socket.socket(fileno=int(sys.argv[2]))
-    job = _job(sock)
-    if job is None:
+    message = receive(sock, Decoder())
+    if message is None:
         return 0
+    job = ExportJob(**message["job"])
     set_title(f"ringward exporter {job.name}")
-    threading.Thread(target=_end_with_the_scheduler, args=(sock,), daemon=True).start()
+    exit_with_the_scheduler(sock.fileno(), _GRACE_S)
     try:
         return _export(job, sock)
     except ConnectionError:  # the scheduler was killed

@@ -10,7 +10,7 @@ The file ``<data>/exports/NAME.cursors`` is a journal. Each line is a JSON objec
      "facts": {"since": 1764144000000}}                   facts of the sink
 
 Each commit appends a line and waits for the disk. A last line without a newline was truncated by a crash and is
-ignored. The journal is rewritten when it is opened and when it has grown too large.
+ignored. The journal is rewritten when it is opened and when it has grown too large, also for ``ulimit -f``.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from supervisor.host.files import DAMAGED, replace_file
+from supervisor.host.files import DAMAGED, replace_file, write_all
 
 _FORMAT = 1
 _MAX_BYTES = 4 << 20
@@ -39,7 +39,7 @@ class FollowedRun(NamedTuple):
     """Id of the first attempt, for receivers of spans; empty: unknown. It is not in the journal."""
 
 
-class UnknownFormat(Exception):
+class UnreadableJournal(Exception):
     """The journal is damaged, or a newer release wrote it."""
 
 
@@ -120,19 +120,29 @@ class Cursors:
         """
         if not self._change:
             return
-        if self._size > self._limit:
+        if self._size > self._limit or not self._is_at_path():
             self._rewrite()
             return
         line = _encode(self._change) + b"\n"
         try:
-            _write(self._fd, line)
+            write_all(self._fd, line)
             os.fdatasync(self._fd)
-        except OSError:
+        except OSError as err:
             with contextlib.suppress(OSError):  # a truncated line is ignored only if it is the last one
                 os.ftruncate(self._fd, self._size)
-            raise
+            if err.errno != errno.EFBIG:
+                raise
+            self._rewrite()
+            return
         self._size += len(line)
         self._change = {}
+
+    def _is_at_path(self) -> bool:
+        """Return whether the open journal still has its path; it may have been moved or removed."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
 
     def _load(self) -> None:
         try:
@@ -144,11 +154,11 @@ class Cursors:
             return
         try:
             if msgspec.json.decode(lines[0]).get("format") != _FORMAT:
-                raise UnknownFormat(f"{self._path} was written by a newer release")
+                raise UnreadableJournal(f"{self._path} was written by a newer release")
             for line in lines[1:]:
                 self._take(msgspec.json.decode(line))
         except DAMAGED as err:
-            raise UnknownFormat(f"{self._path} is damaged") from err
+            raise UnreadableJournal(f"{self._path} is damaged") from err
 
     def _rewrite(self) -> None:
         whole = {
@@ -158,6 +168,8 @@ class Cursors:
             "at": self.at,
             "facts": self.facts,
         }
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(self._path), 0o700)
         data = _encode({"format": _FORMAT}) + b"\n" + _encode(whole) + b"\n"
         replace_file(self._path, data, durable=True)
         fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -165,13 +177,3 @@ class Cursors:
             os.close(self._fd)
         self._fd, self._size, self._limit = fd, len(data), 2 * len(data) + _MAX_BYTES
         self._change = {}
-
-
-def _write(fd: int, data: bytes) -> None:
-    """Write all of `data`.
-
-    Raises:
-        OSError: the disk is full or failing.
-    """
-    if os.write(fd, data) != len(data):  # a write to a regular file is short only if the disk is full
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

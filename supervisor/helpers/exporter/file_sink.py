@@ -1,11 +1,13 @@
 """The type ``file``: newline-delimited JSON in a file that other programs follow.
 
-The file is rotated by renaming: ``PATH`` becomes ``PATH.1``, which becomes ``PATH.2``, and so on. Records are only ever
-appended. An incomplete last line is removed after a crash or if the disk is full. If another program renames or removes
-the file, the exporter creates it again.
+The file is rotated by renaming: ``PATH`` becomes ``PATH.1``, which becomes ``PATH.2``, and so on. A file that reaches
+the limit on the size of files (``ulimit -f``) is rotated early. Records are only ever appended. An incomplete last line
+is removed after a crash or if the disk is full. If another program renames or removes the file, the exporter creates it
+again.
 """
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -74,7 +76,16 @@ class FileSink:
                     self._sync(synced)
                     synced = written
                     self._rotate()
-                self._append(self._encoder.encode(piece))
+                data = self._encoder.encode(piece)
+                try:
+                    self._append(data)
+                except OSError as err:
+                    if err.errno != errno.EFBIG or not self._size:
+                        raise
+                    self._sync(synced)
+                    synced = written
+                    self._rotate()
+                    self._append(data)
                 written += 1
         except OSError as err:
             if written > synced:

@@ -1,10 +1,13 @@
 """Requests, authentication and error messages of the exports over HTTP."""
 
+import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 
-from supervisor.helpers.exporter.log_records import DeliveryFailed, LinesRejected, Piece
+from supervisor.helpers.exporter.log_records import CUT, DeliveryFailed, LinesRejected, LogGap, Piece, TooLarge, halves
+from supervisor.helpers.retry_after import retry_after_ms
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
 
@@ -16,10 +19,20 @@ _TURN_S = 2.0
 _MOST_READ = 1 << 16
 _REFUSALS = (400, 413, 422)
 """Statuses with which a receiver rejects records for good, because they are invalid, too old or too large."""
+_TOO_LARGE = re.compile(r"larger than max|too large|size\b.*\bexceed|exceed.*\bsize", re.IGNORECASE)
+"""How receivers, and gRPC services behind them, say so with another status than 413."""
+_SAY_TOO_LARGE = (400, 422, 500)
+REQUEST_BYTES = 1_000_000
+"""Limit of an encoded request. Proxies commonly accept 1 MiB, Loki 4 MiB and collectors 20 MiB."""
+_SHORT_LINE = 1024
 
 
-def chunks(pieces: list[Piece], limit: int, size_of: Callable[[Piece], int]) -> Iterator[tuple[int, list[Piece]]]:
-    """Yield groups of pieces for one request each, up to a size, until the time of a delivery has passed.
+def chunks(pieces: list[Piece], size_of: Callable[[Piece], int]) -> Iterator[tuple[int, list[Piece]]]:
+    """Yield groups of pieces for one request each, until the time of a delivery has passed.
+
+    Args:
+        pieces: The pieces, each of which fits in a request.
+        size_of: Returns the size of a piece in a request, or a little more.
 
     Yields:
         The number of pieces before the group, and the group.
@@ -28,18 +41,76 @@ def chunks(pieces: list[Piece], limit: int, size_of: Callable[[Piece], int]) -> 
     end_s = time.monotonic() + _TURN_S
     while delivered < len(pieces) and (not delivered or time.monotonic() < end_s):
         count, size = 0, 0
-        while delivered + count < len(pieces) and (not count or size < limit):
+        while delivered + count < len(pieces):
             size += size_of(pieces[delivered + count])
+            if count and size > REQUEST_BYTES:
+                break
             count += 1
         yield delivered, pieces[delivered : delivered + count]
         delivered += count
 
 
-def refusal(url: str, status: int, body: bytes, delivered: int, end: int) -> DeliveryFailed | LinesRejected:
+def push_in_parts(pieces: list[Piece], delivered: int, push: Callable[[list[Piece], int], None]) -> None:
+    """Send pieces in one request, or, while the receiver finds it too large, in two with half of the lines each.
+
+    A line that is too large alone is cut.
+
+    Args:
+        pieces: The pieces.
+        delivered: The number of pieces that were delivered before them.
+        push: Sends a request with pieces and the number of those delivered before.
+
+    Raises:
+        DeliveryFailed, LinesRejected: as `push`.
+    """
+    try:
+        push(pieces, delivered)
+    except TooLarge:
+        half = len(pieces) // 2
+        if half:
+            push_in_parts(pieces[:half], delivered, push)
+            push_in_parts(pieces[half:], delivered + half, push)
+            return
+        parts = _smaller(pieces[0])
+        if not parts:
+            raise
+        lines, reason = 0, ""
+        for part in parts:
+            try:
+                push_in_parts([part], delivered, push)
+            except LinesRejected as err:
+                lines += (
+                    1 if isinstance(part.content, LogGap) else part.content.lines if err.lines is None else err.lines
+                )
+                reason = str(err)
+        if lines:
+            raise LinesRejected(reason, delivered, delivered + 1, lines=lines) from None
+
+
+def _smaller(piece: Piece) -> list[Piece]:
+    """Return the halves of a piece, or the beginning of its only line; empty if that is short already."""
+    content = piece.content
+    if isinstance(content, LogGap):
+        return []
+    if content.lines > 1:
+        return [Piece(piece.run, half) for half in halves(content)]
+    if len(content.text) <= _SHORT_LINE:
+        return []
+    start = content.text[: len(content.text) // 2].decode(errors="ignore").encode()
+    return [Piece(piece.run, content._replace(text=start + CUT))]
+
+
+def refusal(
+    url: str, status: int, body: bytes, retry_after: str | None, delivered: int, end: int
+) -> DeliveryFailed | LinesRejected:
     """Return the failure of a request with the pieces from `delivered` to `end`, by the answer."""
     text = printable(body[:_MOST_READ].decode(errors="replace").strip().partition("\n")[0])[:MOST_ERROR]
     message = f"{url} answered with status {status}" + (f": {text}" if text else "")
-    return LinesRejected(message, delivered, end) if status in _REFUSALS else DeliveryFailed(message, delivered)
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or (status in _SAY_TOO_LARGE and _TOO_LARGE.search(text)):
+        return TooLarge(message, delivered, end)
+    if status in _REFUSALS:
+        return LinesRejected(message, delivered, end)
+    return DeliveryFailed(message, delivered, retry_after_ms(retry_after, time.time()) or 0)
 
 
 def authorization(job: ExportJob) -> dict[str, str]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from logring.block import Batch
-from logring.errors import Corrupt, LogError
+from logring.errors import LogError
+from logring.follower import LogFollower
 from logring.log_paths import log_path, ring_path
 from logring.reader import LogReader
 from store.errors import StoreError
@@ -24,13 +25,15 @@ from supervisor.helpers.exporter.log_records import (
     DeliveryFailed,
     EndedRun,
     EndSink,
-    Gap,
     LinesRejected,
+    LogGap,
     Piece,
     Sink,
+    in_small_pieces,
 )
 from supervisor.helpers.exporter.sources import EVENTS, Doorbells, NewRuns
-from supervisor.helpers.exporter.status_reports import Report
+from supervisor.helpers.exporter.status_reports import StatusReporter
+from supervisor.ipc.backoff import backoff
 from supervisor.ipc.export_job import ExportJob
 
 _BATCH_BYTES = 8 << 20
@@ -57,11 +60,7 @@ class _Followed:
     """A followed run with its log."""
 
     run: FollowedRun
-    reader: LogReader
-    line: int
-    """The next line to read."""
-    end: int = 0
-    """Number of lines of the log, as far as it is known."""
+    log: LogFollower
     ended: RunEnd | None = None
     """How the run ended according to the database, if it has no log."""
     mark: bytes = b""
@@ -81,12 +80,13 @@ class Exporter:
     """
 
     def __init__(
-        self, job: ExportJob, cursors: Cursors, sink: Sink, ends: EndSink | None, stop: int, report: Report
+        self, job: ExportJob, cursors: Cursors, sink: Sink, ends: EndSink | None, stop: int, report: StatusReporter
     ) -> None:
         self._job = job
         self._cursors = cursors
         self._sink = sink
         self._ends = ends
+        self._excluded = frozenset(job.excluded)
         self._report = report
         self._new_runs = NewRuns(job, cursors)
         self._bells = Doorbells(job, stop)
@@ -140,7 +140,7 @@ class Exporter:
                 self._ready[name] = None
 
     def _backlog(self) -> tuple[int, int]:
-        behind = [run.end - run.line for run in self._runs.values() if run.end > run.line]
+        behind = [run.log.end - run.log.line for run in self._runs.values() if run.log.end > run.log.line]
         return sum(behind), len(behind)
 
     # Runs
@@ -171,12 +171,12 @@ class Exporter:
     def _follow(self, run: FollowedRun) -> None:
         job = self._job
         reader = LogReader(ring_path(job.runtime_dir, run.id), log_path(job.data_dir, run.task, run.id))
-        self._runs[run.id] = _Followed(run, reader, self._cursors.at.get(run.id, 0))
+        self._runs[run.id] = _Followed(run, LogFollower(reader, self._cursors.at.get(run.id, 0)))
         self._ready[run.id] = None
         self._bells.add(run.id)
 
     def _forget(self, followed: _Followed) -> None:
-        followed.reader.close()
+        followed.log.reader.close()
         self._report.succeeded(followed.run.id)
         self._bells.remove(followed.run.id)
         self._ready.pop(followed.run.id, None)
@@ -190,21 +190,22 @@ class Exporter:
         for followed in self._runs.values():
             if followed.run.id in self._ending:
                 continue
-            mark = followed.reader.mark()
+            log = followed.log
+            mark = log.reader.mark()
             if not mark or mark != followed.mark:
                 try:
-                    head = followed.reader.head()
+                    log.look()
                 except (LogError, OSError):  # the run's next turn reports the error
                     self._ready[followed.run.id] = None
                     continue
-                followed.mark, followed.end = followed.reader.mark(), max(followed.end, head.lines)
-                if head.lines > followed.line or head.sealed:
+                followed.mark = log.reader.mark()
+                if log.is_behind or log.head.sealed:
                     self._ready[followed.run.id] = None
-                elif not followed.reader.has_ring:
+                elif not log.reader.has_ring:
                     absent.append(followed.run.id)
-            rings += followed.reader.has_ring
+            rings += log.reader.has_ring
             if rings > _MOST_READERS:
-                followed.reader.close()
+                followed.log.reader.close()
         self._find_ended(absent)
         self._more_rows = True
         try:
@@ -225,7 +226,7 @@ class Exporter:
             end = ends.get(run_id)
             if end is None:
                 end = RunEnd(ended=True, lines=0)
-                self._report.lost_runs(int(self._runs[run_id].line == 0 and run_id not in self._ready))
+                self._report.lost_runs(int(self._runs[run_id].log.line == 0 and run_id not in self._ready))
             if end.ended:
                 self._runs[run_id].ended = end
                 self._ready[run_id] = None
@@ -244,7 +245,11 @@ class Exporter:
             for content in self._next_content(followed, finished):
                 pieces.append(Piece(followed.run, content))
                 size += len(content.text)
-        selected = [(index, piece) for index, piece in enumerate(pieces) if piece.content.stream in self._job.streams]
+        selected = [
+            (index, piece)
+            for index, piece in enumerate(pieces)
+            if piece.content.stream in self._job.streams and piece.run.task not in self._excluded
+        ]
         delivered, rejected = len(pieces), range(0)
         if selected:
             try:
@@ -275,7 +280,7 @@ class Exporter:
         remaining = {piece.run.id for piece in pieces[delivered:]}
         for piece in reversed(pieces[delivered:]):
             followed = self._runs[piece.run.id]
-            followed.line, followed.mark = piece.content.n, b""
+            followed.log.line, followed.mark = piece.content.n, b""
             self._ready[piece.run.id] = None
         for followed in finished:
             if followed.run.id in remaining:
@@ -286,7 +291,7 @@ class Exporter:
                 self._ending[followed.run.id] = followed
                 self._ends_s = 0.0
                 self._bells.remove(followed.run.id)
-                followed.reader.close()
+                followed.log.reader.close()
         self._store()
 
     def _finish(self, followed: _Followed) -> None:
@@ -294,7 +299,7 @@ class Exporter:
         self._forget(followed)
 
     def _delivery_failed(self, err: DeliveryFailed) -> None:
-        self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
+        self._retry_s = time.monotonic() + pause_s(self._failures, err)
         self._failures += 1
         self._report.failed(_RECEIVER, str(err))
 
@@ -310,7 +315,8 @@ class Exporter:
         ended: list[EndedRun] = []
         for run_id in run_ids:
             followed, row = self._ending[run_id], rows.get(run_id)
-            if row is None or (row.end_reason is not None and row.end_reason in NEVER_RAN):
+            never_ran = row is not None and row.end_reason is not None and row.end_reason in NEVER_RAN
+            if row is None or never_ran or followed.run.task in self._excluded:
                 self._finish(followed)
             elif row.end_reason is not None:
                 ended.append(EndedRun(followed.run, row))
@@ -333,53 +339,33 @@ class Exporter:
                 self._ending[run_id] = self._ending.pop(run_id)
         self._store()
 
-    def _next_content(self, followed: _Followed, finished: list[_Followed]) -> Iterator[Batch | Gap]:
+    def _next_content(self, followed: _Followed, finished: list[_Followed]) -> Iterator[Batch | LogGap]:
         """Yield the next lines of a run, and add the run to `finished` if these are its last lines."""
-        run_id = followed.run.id
+        run_id, log, start = followed.run.id, followed.log, followed.log.line
         try:
-            head = followed.reader.head()
-            followed.end = max(followed.end, head.lines)
-            if head.lines > followed.line:
-                yield from self._lines(followed)
-            followed.mark = followed.reader.mark()
+            page = log.read_batches(_LINES, _TURN_BYTES)
+            followed.mark = log.reader.mark()
         except OSError as err:  # the next poll tries again
             followed.mark = b""
             self._report.failed(run_id, f"cannot read the log of run {run_id}: {err.strerror or err}")
             return
         except LogError:  # the log is damaged, so no more lines can ever be read
-            if followed.end > followed.line:
-                yield _gap(followed, followed.end - followed.line, DAMAGED)
+            yield from _gap(log, log.end, DAMAGED)
             finished.append(followed)
             return
         self._report.succeeded(run_id)
-        if followed.line < head.lines:
+        if page is not None:
+            if page.skipped:
+                yield LogGap(start, time.time_ns() // 1_000_000, page.skipped, DAMAGED if page.damage else GONE)
+            for batch in page.lines:
+                yield from in_small_pieces(batch)
+        if log.is_behind:
             self._ready[run_id] = None
-        elif head.sealed:
+        elif log.head.sealed:
             finished.append(followed)
-        elif followed.ended is not None and not followed.reader.has_ring:
-            missing = max(followed.ended.lines, followed.end) - followed.line
-            if missing > 0:
-                yield _gap(followed, missing, GONE)
+        elif followed.ended is not None and not log.reader.has_ring:
+            yield from _gap(log, max(followed.ended.lines, log.end), GONE)
             finished.append(followed)
-
-    @staticmethod
-    def _lines(followed: _Followed) -> Iterator[Batch | Gap]:
-        """Yield the lines of one turn.
-
-        Raises:
-            LogError, OSError: the log cannot be read.
-        """
-        try:
-            page = followed.reader.read_batches(followed.line, _LINES, _TURN_BYTES)
-        except Corrupt as err:
-            if err.next is None or err.next <= followed.line:
-                raise
-            yield _gap(followed, err.next - followed.line, DAMAGED)
-            return
-        if page.skipped:
-            yield _gap(followed, page.skipped, GONE)
-        yield from page.lines
-        followed.line = page.next
 
     def _store(self) -> bool:
         """Store the cursors; return False if that failed, because nothing more may be delivered then."""
@@ -394,7 +380,13 @@ class Exporter:
         return True
 
 
-def _gap(followed: _Followed, skipped: int, reason: str) -> Gap:
-    gap = Gap(followed.line, time.time_ns() // 1_000_000, skipped, reason)
-    followed.line = gap.next
-    return gap
+def pause_s(failures: int, err: DeliveryFailed) -> float:
+    """Return the pause after a failed delivery that follows a number of others, in seconds."""
+    return max(backoff(_RETRY_S, failures), err.retry_after_ms / 1000)
+
+
+def _gap(log: LogFollower, end: int, reason: str) -> Iterator[LogGap]:
+    """Yield a gap for the lines before `end` that were not read, and move past them."""
+    if end > log.line:
+        yield LogGap(log.line, time.time_ns() // 1_000_000, end - log.line, reason)
+        log.line = end

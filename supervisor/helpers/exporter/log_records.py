@@ -24,13 +24,18 @@ from supervisor.ipc.plural import counted
 
 GONE = "log_max_size or retention removed them"
 DAMAGED = "the log file is damaged"
+CUT = " … [cut]".encode()
+"""The end of a line that was cut because the receiver does not accept it whole."""
 _PLAIN = bytes(code for code in range(0x20, 0x7F) if code not in b'"\\') + b"\n"
 """The bytes that JSON does not escape, and the newline between lines."""
+_MOST_LINES = 2000
+_MOST_TEXT = 1 << 16
+"""Limits of a piece, in lines and bytes: about 600 kB in JSON, even if all characters are escaped."""
 _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class LogGap:
     """Lines of a log that can no longer be read."""
 
     n: int
@@ -57,7 +62,7 @@ class Piece:
     """Consecutive lines of a run, or a gap."""
 
     run: FollowedRun
-    content: Batch | Gap
+    content: Batch | LogGap
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,30 @@ class EndedRun:
 def lines_of(piece: Piece) -> Iterator[tuple[int, bytes]]:
     """Yield the number and the text of each line; a gap yields one line."""
     content = piece.content
-    if isinstance(content, Gap):
+    if isinstance(content, LogGap):
         yield content.n, content.text.encode()
     else:
         yield from enumerate(content.text.split(b"\n"), content.n)
+
+
+def halves(batch: Batch) -> tuple[Batch, Batch]:
+    """Divide a batch of at least two lines."""
+    lines = batch.text.split(b"\n")
+    half = len(lines) // 2
+    first, second = b"\n".join(lines[:half]), b"\n".join(lines[half:])
+    return (
+        batch._replace(text=first, lines=half),
+        batch._replace(text=second, lines=batch.lines - half, n=batch.n + half),
+    )
+
+
+def in_small_pieces(batch: Batch) -> Iterator[Batch]:
+    """Yield a batch in parts that each fit in one request, and after which the cursors can be stored."""
+    if batch.lines == 1 or (batch.lines <= _MOST_LINES and len(batch.text) <= _MOST_TEXT):
+        yield batch
+    else:
+        for half in halves(batch):
+            yield from in_small_pieces(half)
 
 
 class DeliveryFailed(Exception):
@@ -82,11 +107,13 @@ class DeliveryFailed(Exception):
 
     Attributes:
         delivered: The number of pieces that it accepted.
+        retry_after_ms: How long it asks to wait; 0: it does not say.
     """
 
-    def __init__(self, text: str, delivered: int = 0) -> None:
+    def __init__(self, text: str, delivered: int = 0, retry_after_ms: int = 0) -> None:
         super().__init__(text)
         self.delivered = delivered
+        self.retry_after_ms = retry_after_ms
 
 
 class LinesRejected(Exception):
@@ -103,6 +130,10 @@ class LinesRejected(Exception):
         self.delivered = delivered
         self.end = end
         self.lines = lines
+
+
+class TooLarge(LinesRejected):
+    """The receiver may accept the lines in smaller requests."""
 
 
 class Sink(Protocol):
@@ -157,7 +188,7 @@ class JsonEncoder:
             run.instance,
             STREAM_NAMES[content.stream].encode(),
         )
-        if isinstance(content, Gap):
+        if isinstance(content, LogGap):
             return b'%b%d,"skipped":%d,"text":%b}\n' % (head, content.n, content.skipped, _encode(content.text))
         if content.continued:
             text = content.text.decode(errors="replace")

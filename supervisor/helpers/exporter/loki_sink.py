@@ -15,14 +15,18 @@ import json
 import ssl
 from urllib.parse import urlsplit
 
+import msgspec
+
 from logring.layout import STREAM_NAMES
-from supervisor.helpers.exporter.http_client import TIMEOUT_S, authorization, chunks, reason, refusal
-from supervisor.helpers.exporter.log_records import DeliveryFailed, Gap, Piece, lines_of
+from supervisor.helpers.exporter.http_client import TIMEOUT_S, authorization, chunks, push_in_parts, reason, refusal
+from supervisor.helpers.exporter.log_records import DeliveryFailed, LogGap, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 
 _PATH = "/loki/api/v1/push"
-_REQUEST_BYTES = 1 << 20
-"""Limit of text in one request; Loki accepts requests of 4 MiB by default."""
+_ENTRY_BYTES = 128
+"""Limit of an encoded entry without its text."""
+_STREAM_BYTES = 1024
+"""Limit of the encoded labels of a stream."""
 _NS = 1_000_000
 """Nanoseconds in a millisecond, of which each line of a run gets its own."""
 
@@ -47,8 +51,8 @@ class LokiSink:
             LinesRejected: Loki will never accept the next pieces.
         """
         end = 0
-        for delivered, chunk in chunks(pieces, _REQUEST_BYTES, lambda piece: len(piece.content.text)):
-            self._push(chunk, delivered)
+        for delivered, chunk in chunks(pieces, _size):
+            push_in_parts(chunk, delivered, self._push)
             end = delivered + len(chunk)
         return end
 
@@ -67,7 +71,7 @@ class LokiSink:
         while True:
             again = self._connection is not None  # a server can close an idle connection at any time
             try:
-                status, answer = self._request(body)
+                status, retry_after, answer = self._request(body)
                 break
             except (OSError, http.client.HTTPException) as err:
                 self.close()
@@ -76,10 +80,10 @@ class LokiSink:
         if status in (200, 204):
             return
         self.close()  # the answer may not have been read completely
-        raise refusal(self._url, status, answer, delivered, delivered + len(pieces))
+        raise refusal(self._url, status, answer, retry_after, delivered, delivered + len(pieces))
 
-    def _request(self, body: bytes) -> tuple[int, bytes]:
-        """Send one request; return the status and the beginning of the answer.
+    def _request(self, body: bytes) -> tuple[int, str | None, bytes]:
+        """Send one request; return the status, the header Retry-After and the beginning of the answer.
 
         Raises:
             OSError, http.client.HTTPException: the request failed without an answer.
@@ -88,14 +92,14 @@ class LokiSink:
         self._connection = self._connection or self._connect()
         self._connection.request("POST", self._path, body, headers)
         answer = self._connection.getresponse()
-        return answer.status, answer.read(1 << 16)
+        return answer.status, answer.headers["Retry-After"], answer.read(1 << 16)
 
     def _streams(self, pieces: list[Piece]) -> list[dict[str, object]]:
         streams: dict[tuple[str, int, int], list[list[object]]] = {}
         for piece in pieces:
             content, run = piece.content, piece.run
             more = {"runId": run.id}
-            if isinstance(content, Gap):
+            if isinstance(content, LogGap):
                 more["skipped"] = str(content.skipped)
             elif content.continued:
                 more["continued"] = "true"
@@ -117,3 +121,11 @@ class LokiSink:
             return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         context = ssl.create_default_context(cafile=self._job.tls_ca or None)
         return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=context)
+
+
+def _size(piece: Piece) -> int:
+    """Return the size of a piece in a request, or a little more."""
+    content = piece.content
+    text = content.text if isinstance(content, LogGap) else content.text.decode(errors="replace")
+    lines = 1 if isinstance(content, LogGap) else content.lines
+    return len(msgspec.json.encode(text)) + _ENTRY_BYTES * lines + _STREAM_BYTES

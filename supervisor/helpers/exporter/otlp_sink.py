@@ -46,16 +46,32 @@ from ulid import ULID
 
 from logring.layout import STDERR, STDOUT, STREAM_NAMES
 from supervisor.helpers.exporter.cursors import FollowedRun
-from supervisor.helpers.exporter.http_client import MOST_ERROR, TIMEOUT_S, authorization, chunks, reason, refusal
-from supervisor.helpers.exporter.log_records import DeliveryFailed, EndedRun, Gap, LinesRejected, Piece, lines_of
+from supervisor.helpers.exporter.http_client import (
+    MOST_ERROR,
+    TIMEOUT_S,
+    authorization,
+    chunks,
+    push_in_parts,
+    reason,
+    refusal,
+)
+from supervisor.helpers.exporter.log_records import (
+    DeliveryFailed,
+    EndedRun,
+    LinesRejected,
+    LogGap,
+    Piece,
+    TooLarge,
+    lines_of,
+)
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import printable
 from supervisor.version import VERSION
 
-_REQUEST_BYTES = 2 << 20
-"""Approximate limit of one request; collectors accept 20 MiB by default."""
 _RECORD_BYTES = 200
-"""Approximate size of a record without its text."""
+"""Limit of an encoded record without its text."""
+_RESOURCE_BYTES = 1024
+"""Limit of the encoded attributes of a resource."""
 _MOST_SPANS = 1000
 _NS = 1_000_000
 _SPAN_ID = (1 << 64) - 1
@@ -99,12 +115,17 @@ class OtlpSink:
             LinesRejected: the collector will never accept some of the lines.
         """
         end = 0
-        for delivered, chunk in chunks(pieces, _REQUEST_BYTES, _size):
+        for delivered, chunk in chunks(pieces, _size):
+            push_in_parts(chunk, delivered, self._push)
             end = delivered + len(chunk)
-            records = [record for piece in chunk for record in self._records(piece)]
-            sent = self._send(self._logs_url, partial(self._logs.export, records), delivered, end)
-            self._check_partial(ExportLogsServiceResponse, sent, delivered, end)
         return end
+
+    def _push(self, pieces: list[Piece], delivered: int) -> None:
+        """Send one request; `delivered` is the number of pieces that were delivered before it."""
+        end = delivered + len(pieces)
+        records = [record for piece in pieces for record in self._records(piece)]
+        sent = self._send(self._logs_url, partial(self._logs.export, records), delivered, end)
+        self._check_partial(ExportLogsServiceResponse, sent, delivered, end)
 
     def deliver_ends(self, runs: list[EndedRun]) -> int:
         """Send a span for each run, at most 1000; return how many spans were delivered.
@@ -115,7 +136,12 @@ class OtlpSink:
         """
         chosen = runs[:_MOST_SPANS]
         spans = [self._span(ended_run) for ended_run in chosen]
-        sent = self._send(self._spans_url, partial(self._spans.export, spans), 0, len(chosen))
+        try:
+            sent = self._send(self._spans_url, partial(self._spans.export, spans), 0, len(chosen))
+        except TooLarge:
+            if len(chosen) == 1:
+                raise
+            return self.deliver_ends(chosen[: len(chosen) // 2])
         self._check_partial(ExportTraceServiceResponse, sent, 0, len(chosen))
         return len(chosen)
 
@@ -147,7 +173,7 @@ class OtlpSink:
             raise DeliveryFailed(f"cannot send to {url}: {_deepest(error)}", delivered) from error
         if succeeded and answer.status_code < HTTPStatus.MULTIPLE_CHOICES:  # the SDK takes a redirect for a success
             return answer.content
-        raise refusal(url, answer.status_code, answer.content, delivered, end)
+        raise refusal(url, answer.status_code, answer.content, answer.headers.get("Retry-After"), delivered, end)
 
     @staticmethod
     def _check_partial(kind: type[Any], body: bytes, delivered: int, end: int) -> None:
@@ -176,7 +202,7 @@ class OtlpSink:
         content, run = piece.content, piece.run
         at_ns = content.ts * _NS
         more: dict[str, Any] = {"log.iostream": STREAM_NAMES[content.stream], "ringward.run_id": run.id}
-        if isinstance(content, Gap):
+        if isinstance(content, LogGap):
             more["ringward.skipped"] = content.skipped
         elif content.continued:
             more["ringward.continued"] = True
@@ -225,9 +251,12 @@ class OtlpSink:
 
 
 def _size(piece: Piece) -> int:
-    """Return the approximate size of a piece in a request."""
+    """Return the size of a piece in a request, or a little more."""
     content = piece.content
-    return len(content.text) + _RECORD_BYTES * (1 if isinstance(content, Gap) else content.lines)
+    if isinstance(content, LogGap):
+        return len(content.text) + _RECORD_BYTES + _RESOURCE_BYTES
+    text = content.text.decode(errors="replace").encode()
+    return len(text) + _RECORD_BYTES * content.lines + _RESOURCE_BYTES
 
 
 def _context(run: FollowedRun) -> SpanContext:

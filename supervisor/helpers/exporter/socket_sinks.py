@@ -1,12 +1,14 @@
 """The types ``syslog`` and ``journald``: one message per line, over a socket without acknowledgements.
 
-A syslog message has the format of RFC 5424::
+A syslog message has the format of RFC 5424. Over a Unix socket it has that of RFC 3164 as syslog(3) writes it, without
+a host name and in local time, because rsyslog's imuxsock, BusyBox and journald understand no other::
 
     <30>1 2026-11-26T08:00:00.123Z db1 web 01J… stdout [ringward@32473 instance="0" line="17"] GET / 200
+    <30>Nov 26 09:00:00 web[01J…]: GET / 200
 
 Over UDP and Unix datagram sockets, each message is a datagram. On a stream, the length in bytes and a space precede
-each message (RFC 6587, 3.4.1; RFC 5425, 4.3). Ringward has no enterprise number of its own, so it uses 32473, which
-RFC 5612 reserves for examples.
+each message of RFC 5424 (RFC 6587, 3.4.1; RFC 5425, 4.3), and a newline ends each one of RFC 3164. Ringward has no
+enterprise number of its own, so it uses 32473, which RFC 5612 reserves for examples.
 
 A journald message consists of fields (https://systemd.io/JOURNAL_NATIVE_PROTOCOL/). A message that does not fit into a
 datagram is written to a sealed memfd, whose descriptor is sent instead.
@@ -25,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from logring.layout import STDERR, STDOUT, STREAM_NAMES, SYSTEM
-from supervisor.helpers.exporter.log_records import DeliveryFailed, Gap, Piece, lines_of
+from supervisor.helpers.exporter.log_records import CUT, DeliveryFailed, LogGap, Piece, lines_of
 from supervisor.ipc.export_job import ExportJob
 from supervisor.ipc.log_line import stamp
 
@@ -41,6 +43,9 @@ _TIMEOUT_S = 10.0
 _TURN_S = 2.0
 """A delivery ends after this time, so that the cursors are stored even if the receiver is slow."""
 _MAX_APP_NAME = 48
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
+_SHORT_MESSAGE = 480
+"""Every receiver must accept messages of this size (RFC 5424, 6.1)."""
 
 
 class _SocketSink(ABC):
@@ -103,18 +108,36 @@ class SyslogSink(_SocketSink):
         self._host = job.host.encode(errors="replace")
         self._facility = FACILITIES[job.facility]
         self._tls_ca = job.tls_ca
+        self._is_local = (job.format or ("rfc3164" if self._kind == "unix" else "rfc5424")) == "rfc3164"
 
     def _send(self, sock: socket.socket, messages: Iterator[bytes]) -> None:
-        if sock.type == socket.SOCK_STREAM:
-            sock.sendall(b"".join([b"%d %b" % (len(message), message) for message in messages]))
-        else:
+        if sock.type != socket.SOCK_STREAM:
             for message in messages:
-                sock.send(message)
+                _send_or_cut(sock, message)
+        elif self._is_local:
+            sock.sendall(b"".join([b"%b\n" % message for message in messages]))
+        else:
+            sock.sendall(b"".join([b"%d %b" % (len(message), message) for message in messages]))
 
     def _messages(self, piece: Piece) -> Iterator[bytes]:
+        return self._local_messages(piece) if self._is_local else self._structured_messages(piece)
+
+    def _local_messages(self, piece: Piece) -> Iterator[bytes]:
+        content, run = piece.content, piece.run
+        head = b"<%d>%b %b%b[%b]: " % (
+            self._facility * 8 + _SEVERITIES[content.stream],
+            time.strftime("%b %e %H:%M:%S", time.localtime(content.ts / 1000)).encode(),
+            b"" if self._kind == "unix" else self._host + b" ",
+            run.task.encode()[:_MAX_APP_NAME],
+            run.id.encode(),
+        )
+        for _, text in lines_of(piece):
+            yield head + text.replace(b"\0", _REPLACEMENT)  # a NUL ends a message of syslog(3)
+
+    def _structured_messages(self, piece: Piece) -> Iterator[bytes]:
         content, run = piece.content, piece.run
         more = b""
-        if isinstance(content, Gap):
+        if isinstance(content, LogGap):
             more = b' skipped="%d"' % content.skipped
         elif content.continued:
             more = b' continued="true"'
@@ -174,7 +197,7 @@ class JournaldSink(_SocketSink):
             "RINGWARD_STREAM": STREAM_NAMES[content.stream],
             "RINGWARD_TIME": stamp(content.ts),
         }
-        if isinstance(content, Gap):
+        if isinstance(content, LogGap):
             fields["RINGWARD_SKIPPED"] = content.skipped
         elif content.continued:
             fields["RINGWARD_CONTINUED"] = "true"
@@ -182,6 +205,18 @@ class JournaldSink(_SocketSink):
         for number, text in lines_of(piece):
             # In this form, with its length, a value can contain any bytes.
             yield b"%bRINGWARD_LINE=%d\nMESSAGE\n%b%b\n" % (head, number, struct.pack("<Q", len(text)), text)
+
+
+def _send_or_cut(sock: socket.socket, message: bytes) -> None:
+    """Send a datagram; if it is larger than the socket accepts, cut it with a mark."""
+    while True:
+        try:
+            sock.send(message)
+            return
+        except OSError as err:
+            if err.errno != errno.EMSGSIZE or len(message) <= _SHORT_MESSAGE:
+                raise
+        message = message[: len(message) // 2].decode(errors="ignore").encode() + CUT
 
 
 def _send_or_lend(sock: socket.socket, message: bytes) -> None:

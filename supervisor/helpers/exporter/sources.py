@@ -3,13 +3,16 @@
 The rows also show the runs that started and ended while no exporter was running.
 """
 
-import contextlib
 import fnmatch
 import re
 import select
 import time
+import zlib
 from collections.abc import Callable, Collection, Iterable
 
+from logring.errors import LogError
+from logring.log_paths import log_path, ring_path
+from logring.reader import LogReader
 from store.database import Database, open_reader
 from store.runs import arrivals, runs_by_unit
 from store.runs.arrivals import Arrival, RunEnd
@@ -21,49 +24,10 @@ from supervisor.ipc.export_job import ExportJob
 EVENTS = "events"
 """The ring that gets a line whenever a run starts or ends."""
 _AT_ONCE = 1000
+_SELECTION = "selection"
+"""The fact that tells whether the selection changed."""
 MOST_FOLLOWED = 10_000
 """Limit of runs that are followed at the same time. Other runs are found later by their rows in the database."""
-
-
-class _Doorbell:
-    """One doorbell, to which the exporter connects again after its writer was replaced."""
-
-    def __init__(self, path: str, token: str) -> None:
-        self._path, self._token = path, token
-        self._client: DoorbellClient | None = None
-        self.names: dict[str, None] = {}
-
-    def connect(self) -> DoorbellClient | None:
-        """Return the connected client; None if the writer is not running."""
-        if self._client is None:
-            with contextlib.suppress(OSError):
-                client = DoorbellClient(self._path, self._token)
-                for name in self.names:
-                    client.subscribe(name)
-                self._client = client
-        return self._client
-
-    def add(self, name: str) -> None:
-        self.names[name] = None
-        if self._client is not None:
-            with contextlib.suppress(OSError):  # the next receive notices that the writer is gone
-                self._client.subscribe(name)
-
-    def remove(self, name: str) -> None:
-        self.names.pop(name, None)
-        if self._client is not None:
-            with contextlib.suppress(OSError):
-                self._client.unsubscribe(name)
-
-    def receive(self) -> set[str]:
-        """Return the names of rings with news; all names if the connection has ended, because bells may be lost."""
-        names = None if self._client is None else self._client.receive()
-        if names is not None:
-            return set(names)
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-        return set(self.names)
 
 
 class Doorbells:
@@ -75,18 +39,18 @@ class Doorbells:
 
     def __init__(self, job: ExportJob, stop: int) -> None:
         self._stop = stop
-        self._runs = _Doorbell(job.root_bell, job.token)
-        self._events = _Doorbell(job.scheduler_bell, job.token)
-        self._events.add(EVENTS)
+        self._runs = DoorbellClient(job.root_bell, job.token)
+        self._events = DoorbellClient(job.scheduler_bell, job.token)
+        self._events.subscribe(EVENTS)
         self.stopped = False
 
     def add(self, run_id: str) -> None:
         """Receive bells for a run's ring from now on."""
-        self._runs.add(run_id)
+        self._runs.subscribe(run_id)
 
     def remove(self, run_id: str) -> None:
         """Receive no more bells for a run's ring."""
-        self._runs.remove(run_id)
+        self._runs.unsubscribe(run_id)
 
     def wait(self, until_s: float) -> set[str]:
         """Wait for bells, at most until the monotonic time `until_s`; return the names of rings with news."""
@@ -94,16 +58,20 @@ class Doorbells:
         poll.register(self._stop, select.POLLIN)
         bells = {}
         for bell in (self._runs, self._events):
-            client = bell.connect()
-            if client is not None:
-                bells[client.fileno()] = bell
-                poll.register(client.fileno(), select.POLLIN)
+            fd = bell.connect()
+            if fd is not None:
+                bells[fd] = bell
+                poll.register(fd, select.POLLIN)
         rung: set[str] = set()
         for fd, _ in poll.poll(max(0.0, until_s - time.monotonic()) * 1000):
             if fd == self._stop:
                 self.stopped = True
-            else:
-                rung |= bells[fd].receive()
+                continue
+            names = bells[fd].receive()
+            if names is None:
+                bells[fd].close()
+                names = bells[fd].names
+            rung.update(names)
         return rung
 
 
@@ -119,6 +87,7 @@ class NewRuns:
         self._job = job
         self._cursors = cursors
         self._selects = _selection(job.units, job.globs)
+        self._selection = zlib.crc32(repr((job.units, job.globs)).encode())
         self._reader: Database | None = None
         self.lost_runs = 0
 
@@ -129,6 +98,8 @@ class NewRuns:
         if cursors.seen_at is None:
             self._start(db)
             return True
+        if cursors.facts.get(_SELECTION) != self._selection:
+            self._select_again(db, cursors.seen_at)
         room = min(_AT_ONCE, MOST_FOLLOWED - len(cursors.runs))
         if room <= 0:
             return False
@@ -174,6 +145,28 @@ class NewRuns:
         last = arrivals.last_before(db, begin_at)
         active = self._selected(arrival for arrival in arrivals.unfinished(db) if arrival.seq <= last)
         self._cursors.add_runs([(last, arrivals.id_at(db, last) or "")], begin_at, active)
+        self._cursors.note(_SELECTION, self._selection)
+
+    def _select_again(self, db: Database, seen_at: int) -> None:
+        """Follow the active runs that are selected only now, from their beginning, as a new export does.
+
+        A run whose log is complete may have been selected before, and delivered.
+        """
+        last = self._last_row(db)
+        active = self._selected(arrival for arrival in arrivals.unfinished(db) if arrival.seq <= last)
+        new = [run for run in active if run.id not in self._cursors.runs and not self._has_complete_log(run)]
+        self._cursors.add_runs([], seen_at, new)
+        self._cursors.note(_SELECTION, self._selection)
+
+    def _has_complete_log(self, run: FollowedRun) -> bool:
+        job = self._job
+        reader = LogReader(ring_path(job.runtime_dir, run.id), log_path(job.data_dir, run.task, run.id))
+        try:
+            return reader.head().sealed
+        except (LogError, OSError):
+            return False  # following it reports the error
+        finally:
+            reader.close()
 
     def _add(self, arrived: Collection[Arrival]) -> None:
         """Note the rows of new runs, and follow the selected ones."""

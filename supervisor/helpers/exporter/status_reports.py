@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from supervisor.helpers.exporter.log_records import Gap, Piece
+from supervisor.helpers.exporter.log_records import LogGap, Piece
 from supervisor.host.files import DAMAGED, read_json, replace_file
 from supervisor.ipc.export_job import ExportJob, ExportStatus, status_path
 from supervisor.ipc.log_line import Log
@@ -15,7 +15,7 @@ from supervisor.ipc.messages import Message
 _INTERVAL_S = 1.0
 
 
-class Report:
+class StatusReporter:
     """The status of one export, whose counters continue after restarts."""
 
     def __init__(self, job: ExportJob, log: Log, send: Callable[[Message], None]) -> None:
@@ -43,7 +43,7 @@ class Report:
 
     def count(self, piece: Piece, *, rejected: bool) -> None:
         """Count delivered lines, missing lines and lines that the receiver rejected."""
-        if isinstance(piece.content, Gap):
+        if isinstance(piece.content, LogGap):
             self._status.skipped += piece.content.skipped
         elif rejected:
             self._status.skipped += piece.content.lines

@@ -68,6 +68,8 @@ class TaskFiles:
         self._candidates: dict[str, FileState] = {}
         self._touched: dict[str, float] = {}
         """When the attributes of files last changed, by path."""
+        self._created: dict[str, tuple[FileState, float]] = {}
+        """Files that appeared without a write so far, and when, by path."""
         self._first_s = self._last_s = 0.0
         """When the first candidate appeared, and when a candidate last changed."""
         self.pending: Burst | None = None
@@ -110,7 +112,8 @@ class TaskFiles:
             self.changed(path, entry, now_s)
 
     def changed(self, path: str, entry: FileState, now_s: float) -> None:
-        """Take in that a file was written or moved into place, or has another entry."""
+        """Take in that a file was written, moved or linked into place, or has another entry."""
+        self._created.pop(path, None)
         if entry == self._known_files.get(path) or (self.pending is not None and entry == self.pending.files.get(path)):
             self._candidates.pop(path, None)
             return
@@ -127,15 +130,28 @@ class TaskFiles:
     def vanished(self, path: str) -> None:
         """Take in that a file no longer exists."""
         self._candidates.pop(path, None)
+        self._created.pop(path, None)
         if self._known_files.pop(path, None) is not None:
             self.unsaved = True
+
+    def created(self, path: str, entry: FileState, now_s: float) -> None:
+        """Take in that a file appeared that is being written, or whose link to a complete file does not show."""
+        self._created[path] = entry, now_s
 
     def touched(self, path: str, now_s: float) -> None:
         """Take in that the attributes of a file have changed, perhaps because it is being written."""
         self._touched[path] = now_s
 
-    def tend(self, now_s: float, status: Callable[[str], FileState | None]) -> None:
-        """Update the known times of files whose attributes alone have changed, so that later listings ignore them."""
+    def tick(self, now_s: float, status: Callable[[str], FileState | None]) -> None:
+        """Update the known times of files whose attributes alone have changed, so that later listings ignore them.
+
+        Take in files that have stayed as they appeared, which is unlikely for a file that is being written.
+        """
+        for path, (appeared, at_s) in list(self._created.items()):
+            if now_s - at_s >= _LONGEST_S:
+                del self._created[path]
+                if appeared.size and status(path) == appeared:
+                    self.changed(path, appeared, now_s)
         for path in [path for path, at_s in self._touched.items() if now_s - at_s >= self._settle_s]:
             del self._touched[path]
             previous, entry = self._known_files.get(path), status(path)

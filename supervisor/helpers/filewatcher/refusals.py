@@ -5,12 +5,13 @@ While inotify cannot watch a directory, its task lists that directory at interva
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from supervisor.ipc.backoff import backoff
 
 LIST_S = 10.0
 """Interval at which a directory without events is listed."""
-_FIRST_S = 5.0
-_LONGEST_S = 300.0
+_DELAYS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
 _CAUSES = {
     errno.EMFILE: ("all inotify instances of the user are in use", "raise fs.inotify.max_user_instances"),
     errno.ENOSPC: ("all inotify watches of the user are in use", "raise fs.inotify.max_user_watches"),
@@ -66,8 +67,9 @@ class Refusals:
 class Retries:
     """Determines when a task tries inotify again: after 5 s, then after twice the last delay, at most 5 minutes."""
 
-    def __init__(self, first_s: float = _FIRST_S) -> None:
-        self._first_s = self._delay_s = first_s
+    def __init__(self, delays_s: Sequence[float] = _DELAYS_S) -> None:
+        self._delays_s = delays_s
+        self._failures = 0
         self._at_s: float | None = 0.0
         """When the next attempt is due; None: there was no failure."""
 
@@ -78,7 +80,7 @@ class Retries:
     def looked(self, now_s: float, *, refused: bool) -> None:
         """Take in whether the last look at the directories met a failure."""
         if not refused:
-            self._at_s, self._delay_s = None, self._first_s
+            self._at_s, self._failures = None, 0
         elif self._at_s is None or now_s >= self._at_s:
-            self._at_s = now_s + self._delay_s
-            self._delay_s = min(2 * self._delay_s, _LONGEST_S)
+            self._at_s = now_s + backoff(self._delays_s, self._failures)
+            self._failures += 1

@@ -1,10 +1,16 @@
 """The thread that watches the directories of one task. Each task has its own, so a hung directory delays only its task.
 
-inotify reports files that were closed after writing or moved into place. Every two seconds, the thread checks for new
-and replaced directories, and watches and lists them. After an overflow of inotify it lists all directories. Every ten
-seconds it lists the directories that inotify cannot watch or that other hosts can change without an event.
+inotify reports files that were closed after writing or moved into place. It does not say how a file was created: by a
+program that goes on to write it, or by a hard link to a complete file. link(2) changes the time of the last status
+change and not that of the last write, so a difference means a link. If a symbolic link is moved into place, the thread
+lists the directory: Kubernetes updates a volume by replacing a link through which all its files lead.
+
+Every two seconds, the thread checks for new and replaced directories, and watches and lists them. After an overflow of
+inotify it lists all directories. Every ten seconds it lists the directories that inotify cannot watch or that other
+hosts can change without an event.
 """
 
+import contextlib
 import fnmatch
 import json
 import os
@@ -31,7 +37,7 @@ _SAVE_S = 60.0
 _WRITTEN = inotify.CLOSE_WRITE | inotify.MOVED_TO
 _GONE = inotify.MOVED_FROM | inotify.DELETE
 _DIRECTORY_GONE = inotify.DELETE_SELF | inotify.MOVE_SELF | inotify.IGNORED
-_MASK = _WRITTEN | _GONE | inotify.ATTRIB | inotify.DELETE_SELF | inotify.MOVE_SELF
+_MASK = _WRITTEN | _GONE | inotify.CREATE | inotify.ATTRIB | inotify.DELETE_SELF | inotify.MOVE_SELF
 _SHARED = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "vboxsf"}
 )
@@ -43,13 +49,13 @@ def is_shared(file_system: str) -> bool:
     return file_system in _SHARED or file_system.startswith("fuse")
 
 
-def entry_of(path: str) -> FileState | None:
-    """Return the entry of a regular file; None if there is no such file."""
+def _is_linked(path: str) -> bool:
+    """Return whether a file that has just appeared is a symbolic link, or a hard link to a complete file."""
     try:
         status = os.lstat(path)
     except OSError:
-        return None
-    return FileState(status.st_ino, status.st_size, status.st_ctime_ns) if stat.S_ISREG(status.st_mode) else None
+        return False
+    return stat.S_ISLNK(status.st_mode) or status.st_nlink > 1 or status.st_mtime_ns != status.st_ctime_ns
 
 
 def _is_match(path: str, directory: str, pattern: str) -> bool:
@@ -124,15 +130,28 @@ class TaskWatch(threading.Thread):
         self._acknowledged: deque[str] = deque()
         self._wakeup = Wakeup()
         self._directories: dict[str, _Directory] = {}
-        for glob in globs:
+        self._globs = frozenset(globs)
+        for glob in self._globs:
             path, pattern = os.path.split(glob)
             self._directories.setdefault(path, _Directory(path)).patterns[pattern] = glob
         self._changes = self._load(settle_s)
-        self._changes.keep_globs(globs, self._matches)
+        self._changes.keep_globs(self._globs, self._matches)
         self._inotify: Inotify | None = None
         self._poll = select.poll()
         self._poll.register(self._wakeup, select.POLLIN)
         self._saved_s = 0.0
+
+    def _entry(self, path: str) -> FileState | None:
+        """Return the entry of a regular file; None if there is no such file.
+
+        Symbolic links are followed only if ``on_change`` names them without a wildcard.
+        """
+        try:
+            status = os.stat(path, follow_symlinks=path in self._globs)
+        except OSError:
+            return None
+        regular = stat.S_ISREG(status.st_mode)
+        return FileState(status.st_ino, status.st_size, status.st_ctime_ns) if regular else None
 
     def _matches(self, path: str) -> bool:
         """Whether a path matches one of the globs."""
@@ -174,7 +193,7 @@ class TaskWatch(threading.Thread):
                     self._check_files(now_s)
                     check_s = now_s + _CHECK_S
                 due_s = self._changes.due_s()
-                if due_s is not None and due_s <= now_s and self._changes.take(now_s, entry_of) is not None:
+                if due_s is not None and due_s <= now_s and self._changes.take(now_s, self._entry) is not None:
                     self._save()
                     self._report()
                 due_s = self._changes.due_s()
@@ -207,7 +226,7 @@ class TaskWatch(threading.Thread):
         existing = [directory for directory in self._directories.values() if directory.identity is not None]
         refused = self._inotify is None or any(watched.watch is None for watched in existing)
         self._retries.looked(now_s, refused=refused)
-        self._changes.tend(now_s, entry_of)
+        self._changes.tick(now_s, self._entry)
         if self._changes.urgent or (self._changes.unsaved and now_s - self._saved_s >= _SAVE_S):
             self._save()
 
@@ -284,7 +303,7 @@ class TaskWatch(threading.Thread):
         with os.scandir(directory.path) as names:
             for name in names:
                 fitting = [pattern for pattern in directory.patterns if matches(name.name, pattern)]
-                if fitting and (entry := entry_of(name.path)) is not None:
+                if fitting and (entry := self._entry(name.path)) is not None:
                     for pattern in fitting:
                         states[pattern][name.path] = entry
         for pattern, glob in directory.patterns.items():
@@ -323,8 +342,13 @@ class TaskWatch(threading.Thread):
             if event.mask & _DIRECTORY_GONE:
                 watched.identity = None
                 must_check = True
-            elif any(matches(event.name, pattern) for pattern in watched.patterns):
-                self._handle(f"{watched.path.rstrip('/')}/{event.name}", event.mask, now_s)
+                continue
+            path = f"{watched.path.rstrip('/')}/{event.name}"
+            if any(matches(event.name, pattern) for pattern in watched.patterns):
+                self._handle(path, event.mask, now_s)
+            elif event.mask & inotify.MOVED_TO and os.path.islink(path):
+                watched.identity = None
+                must_check = True
         return must_check
 
     def _list_again(self) -> None:
@@ -333,11 +357,13 @@ class TaskWatch(threading.Thread):
             directory.identity = None
 
     def _handle(self, path: str, mask: int, now_s: float) -> None:
-        entry = entry_of(path)
+        entry = self._entry(path)
         if entry is None:
             self._changes.vanished(path)
-        elif mask & _WRITTEN:
+        elif mask & _WRITTEN or (mask & inotify.CREATE and _is_linked(path)):
             self._changes.changed(path, entry, now_s)
+        elif mask & inotify.CREATE:
+            self._changes.created(path, entry, now_s)
         elif mask & inotify.ATTRIB:
             self._changes.touched(path, now_s)
 
@@ -356,6 +382,8 @@ class TaskWatch(threading.Thread):
         self._saved_s = time.monotonic()
         try:
             text = json.dumps(self._changes.to_json(), ensure_ascii=False, separators=(",", ":"))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(os.path.dirname(self._state_path), 0o700)
             replace_file(self._state_path, text, durable=True)
         except OSError as err:  # ENOSPC and the like: at worst, files are reported again after a crash
             self._warn("", f"cannot write {self._state_path}: {err.strerror or err}")

@@ -1,57 +1,58 @@
-"""``python -m ringward janitor``: the scheduler starts it with a job on standard input, which stays open.
+"""``python -m ringward janitor --fd N``: the scheduler starts it and sends a job over the descriptor.
 
-The janitor does the job, writes a report to standard output and exits. If standard input closes, the scheduler is gone,
-and the janitor exits at once. Only one janitor works in a data directory; a second one exits without doing anything.
+The janitor does the job, sends a report and exits. If the descriptor closes, the scheduler is gone, and the janitor
+exits at once. Only one janitor works in a data directory; a second one exits without doing anything.
+
+A scheduler of version 0.1.0 passes no descriptor: it sends the job as a line on standard input, and expects the report
+as a line on standard output.
 """
 
 import fcntl
+import json
 import os
+import socket
 import sys
-import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 from supervisor.helpers.janitor.upkeep import maintain
-from supervisor.host.osport import set_title
-from supervisor.ipc.janitor_job import Job, Report
+from supervisor.helpers.process_setup import exit_with_the_scheduler, set_up_helper
+from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
 from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Decoder, encode, receive
 
 _BUSY_REST_MS = 60_000
 
 
-def _end_with_the_scheduler() -> None:
-    while os.read(0, 4096):
-        pass
-    os._exit(0)
+def _connect() -> tuple[int, Any, Callable[[Any], None]]:
+    """Return the descriptor to the scheduler, the job, or None if the scheduler is gone, and how to send the report."""
+    if not sys.argv[1:]:
+        return 0, json.loads(sys.stdin.readline() or "null"), lambda report: print(json.dumps(report))
+    sock = socket.socket(fileno=int(sys.argv[2]))
+    message = receive(sock, Decoder())
+    return sock.fileno(), message and message["job"], lambda report: sock.sendall(encode({"report": report}))
 
 
 def main() -> int:
     """Do one job; return the exit status, which is 1 if the job failed."""
-    os.nice(19)
-    os.umask(0o077)
-    set_title("ringward janitor")
-    job = Job.from_line(_first_line())
-    threading.Thread(target=_end_with_the_scheduler, daemon=True).start()
+    set_up_helper("janitor", nice=19)
+    fd, values, send = _connect()
+    if values is None:
+        return 0
+    exit_with_the_scheduler(fd)
+    job = JanitorJob(**values)
     log = Log("janitor", job.log_level)
     try:
         lock = os.open(f"{job.data_dir}/janitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            report = Report(next_ms=0, rest_ms=_BUSY_REST_MS)
+            report = JanitorReport(next_ms=0, rest_ms=_BUSY_REST_MS)
         else:
             report = maintain(job, log)
     except OSError as err:
         log.error(f"cannot maintain the logs: {err}")
         return 1
-    sys.stdout.write(report.to_line())
+    send(asdict(report))
     return 0
-
-
-def _first_line() -> str:
-    """Read the line with the job, unbuffered, since a thread reads standard input afterwards."""
-    line = b""
-    while not line.endswith(b"\n"):
-        more = os.read(0, 65536)
-        if not more:
-            sys.exit(0)
-        line += more
-    return line.decode()

@@ -22,7 +22,7 @@ from store.database import open_reader
 from store.errors import DatabaseDamaged, DatabaseUnusable, StoreError
 from store.recovery.copies import copied_at_ms, is_suspect, make_copy, suspect
 from store.runs.bulk import purged_runs
-from supervisor.ipc.janitor_job import Job, Report
+from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.plural import counted
 
@@ -190,7 +190,7 @@ _REST_FACTOR = 50
 """The pause after a scan as a multiple of its duration, so that scans use at most 2 % of a core."""
 
 
-def maintain(job: Job, log: Log) -> Report:
+def maintain(job: JanitorJob, log: Log) -> JanitorReport:
     """Remove purged files and old logs, compress logs and copy the database, as far as the job asks.
 
     Raises:
@@ -198,7 +198,7 @@ def maintain(job: Job, log: Log) -> Report:
     """
     removed, kept_numbers = _remove_purged(job, log)
     if not job.look:
-        return Report(next_ms=None, rest_ms=0, removed=removed, kept=kept_numbers, damaged=_is_damaged(job))
+        return JanitorReport(next_ms=None, rest_ms=0, removed=removed, kept=kept_numbers, damaged=_is_damaged(job))
     start_s = time.process_time()
     logs = list(find_logs(f"{job.data_dir}/logs"))
     looking_ms = (time.process_time() - start_s) * 1000
@@ -208,14 +208,14 @@ def maintain(job: Job, log: Log) -> Report:
     )
     next_ms = min((at for at in times if at is not None), default=None)
     rest_ms = max(_LEAST_REST_MS, int(looking_ms * _REST_FACTOR))
-    return Report(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept_numbers, damaged=_is_damaged(job))
+    return JanitorReport(next_ms=next_ms, rest_ms=rest_ms, removed=removed, kept=kept_numbers, damaged=_is_damaged(job))
 
 
-def _is_damaged(job: Job) -> bool:
+def _is_damaged(job: JanitorJob) -> bool:
     return job.copy and is_suspect(job.database)
 
 
-def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
+def _remove_purged(job: JanitorJob, log: Log) -> tuple[int, list[int]]:
     """Remove the files of purged runs; return the last examined number and the numbers whose files were kept.
 
     While a run has a ring, its log may still be written, even after the run has ended, if the disk was full or hung.
@@ -239,7 +239,7 @@ def _remove_purged(job: Job, log: Log) -> tuple[int, list[int]]:
     return last, kept_numbers
 
 
-def _budget(job: Job) -> int:
+def _budget(job: JanitorJob) -> int:
     if job.max_log_bytes is not None:
         return job.max_log_bytes
     system = os.statvfs(job.data_dir)
@@ -316,7 +316,7 @@ def _compress_old(logs: list[LogFile], after_ms: int, log: Log) -> int | None:
                 size = _compress(log_file, log)
             except OSError as err:
                 log.warning(f"cannot compress {log_file.path}: {err.strerror}")
-                if err.errno in (errno.ENOSPC, errno.EDQUOT):
+                if err.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):  # the next one would fail as well
                     break
                 continue
             if size is not None:

@@ -12,11 +12,11 @@ import functools
 import importlib
 import logging
 import re
+import smtplib
+import sys
 import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,12 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 from logring.errors import LogError
 from logring.layout import SYSTEM
+from logring.log_search import displayed
 from logring.reader import LogReader
+from supervisor.helpers.notifier.fitting import Output, fits_in, fitted
 from supervisor.helpers.notifier.masking import masked
 from supervisor.helpers.notifier.redirects import refusal_of_redirect
+from supervisor.helpers.retry_after import retry_after_ms
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
 
 _READ_MARKDOWN = frozenset({"Discord", "Guilded", "Mattermost", "Zulip"})
@@ -79,10 +82,10 @@ _MAX_CHARS = 300
 _MAX_BYTES = 1 << 20
 
 
-def last_lines(ring: str | None, file: str | None) -> str:
-    """Return the last lines of a log as text, with system lines in brackets; empty if the log cannot be read."""
+def last_lines(ring: str | None, file: str | None) -> Output:
+    """Return the last lines of a log, with system lines in brackets; no lines if the log cannot be read."""
     if file is None:
-        return ""
+        return Output()
     lines: list[str] = []
     reader = LogReader(ring, file)
     try:
@@ -93,15 +96,15 @@ def last_lines(ring: str | None, file: str | None) -> str:
             lines += [_shown(line.text, system=line.stream == SYSTEM) for line in page.lines]
             position = max(page.next, position + 1)
     except (LogError, OSError):
-        return ""
+        return Output()
     finally:
         reader.close()
-    return "\n".join(lines[-_LINES:])
+    return Output(lines[-_LINES:], head.lines - len(lines[-_LINES:]))
 
 
 def _shown(text: bytes, *, system: bool) -> str:
-    """Return a line without control characters, of at most 300 characters."""
-    whole = text.decode(errors="replace").rstrip("\r\n").expandtabs(4)
+    """Return a line without escape sequences and control characters, of at most 300 characters."""
+    whole = displayed(text).decode().rstrip("\r\n").expandtabs(4)
     plain = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in whole)
     short = plain if len(plain) <= _MAX_CHARS else f"{plain[: _MAX_CHARS - 1]}…"
     return f"[{short}]" if system else short
@@ -111,10 +114,12 @@ if TYPE_CHECKING:
     import requests
 
 _MAX_ERROR = 300
-_MAX_BODY = 16_000
-_MAX_RETRY_AFTER_MS = 86_400_000
 _RESTS = frozenset({429, 503})
 """Status codes whose Retry-After header is honoured (RFC 9110, RFC 6585)."""
+_REFUSALS = frozenset({400, 413, 422})
+"""Status codes with which a service refuses a message because of its contents, while others may pass."""
+_PERMANENT, _TOO_LARGE_FOR_MAIL = 500, 552
+"""Reply codes of mail servers (RFC 5321, 4.2)."""
 _OF_THE_MESSAGE = frozenset(
     ("accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding", "user-agent")
 )
@@ -130,6 +135,8 @@ class _DeliveryLog:
 
     messages: list[str] = field(default_factory=list)
     retry_after_ms: int | None = None
+    refused: bool = False
+    """Whether the last answer refuses this message only."""
     lost: str | None = None
     """Why the message was lost although Apprise reports success; None: it was not lost."""
 
@@ -138,12 +145,22 @@ _captured: ContextVar[_DeliveryLog | None] = ContextVar("captured", default=None
 
 
 class _LogCapture(logging.Handler):
-    """Captures the messages that Apprise logs during a delivery."""
+    """Captures the messages that Apprise logs during a delivery, and the answer of a mail server that refuses it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         captured = _captured.get()
-        if captured is not None:
+        if captured is None:
+            return
+        if record.levelno >= logging.WARNING:
             captured.messages.append(record.getMessage())
+        # Apprise mentions this answer only when debugging, while it handles the exception.
+        err = sys.exc_info()[1]
+        if isinstance(err, smtplib.SMTPResponseException):
+            text = err.smtp_error if isinstance(err.smtp_error, str) else err.smtp_error.decode(errors="replace")
+            captured.messages.append(f"{err.smtp_code} {text}")
+            captured.refused = err.smtp_code == _TOO_LARGE_FOR_MAIL or (
+                isinstance(err, smtplib.SMTPDataError) and err.smtp_code >= _PERMANENT
+            )
 
 
 _loading = threading.Lock()
@@ -171,7 +188,7 @@ def _loaded() -> object:
     apprise = importlib.import_module("apprise")
     logger: logging.Logger = importlib.import_module("apprise.logger").logger
     logger.propagate = False
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(logging.DEBUG)
     logger.addHandler(_LogCapture())
     return apprise
 
@@ -188,8 +205,10 @@ def _apprise() -> Any:
 
 def _inspected(response: "requests.Response") -> "requests.Response":
     captured = _captured.get()
-    if captured is not None and response.status_code in _RESTS:
-        captured.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
+    if captured is not None:
+        captured.refused = response.status_code in _REFUSALS
+        if response.status_code in _RESTS:
+            captured.retry_after_ms = retry_after_ms(response.headers.get("Retry-After"), time())
     lost = _restrict_redirect(response)
     if captured is not None and lost is not None:
         captured.lost = f"status {response.status_code} {lost}"
@@ -229,28 +248,6 @@ def leads_away(response: "requests.Response") -> bool:
     return response.status_code == HTTPStatus.MOVED_PERMANENTLY or here[:2] != there[:2]
 
 
-def retry_after_ms(value: str | None, now_s: float) -> int | None:
-    """Return the delay of a Retry-After header in milliseconds; None if it is missing or invalid.
-
-    Args:
-        value: The header, which is a number of seconds or a date.
-        now_s: The present time in seconds since the epoch.
-    """
-    if value is None:
-        return None
-    try:
-        wait_s = int(value) if value.strip().isdecimal() else _instant_s(value) - now_s
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return max(0, min(int(wait_s * 1000), _MAX_RETRY_AFTER_MS))
-
-
-def _instant_s(date: str) -> float:
-    """Return a date in seconds since the epoch. A date without a time zone is in UTC (RFC 9110, 5.6.7)."""
-    parsed = parsedate_to_datetime(date)
-    return (parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)).timestamp()
-
-
 def deliver(request: DeliveryRequest) -> DeliveryResult:
     """Deliver a message. There is no time limit; the caller must impose one."""
     try:
@@ -264,21 +261,21 @@ def deliver(request: DeliveryRequest) -> DeliveryResult:
         service = apprise.Apprise(asset=asset)
         if not service.add(request.url):
             return DeliveryResult("Apprise does not support the URL")
-        name = str(service[0].service_name)
-        body = escaped(request.body, name, request.url, links=True)
-        lines = escaped(last_lines(request.ring, request.file), name, request.url)
-        text = "\n\n".join(filter(None, (body, lines, request.footer)))
-        done = service.notify(
-            title=escaped(request.title, name, request.url),
-            body=text[:_MAX_BODY],
-            notify_type=request.type,
-            body_format=apprise.NotifyFormat.TEXT,
+        plugin = service[0]
+        name, plain = str(plugin.service_name), apprise.NotifyFormat.TEXT
+        text = fitted(
+            request,
+            Output(request.output) if request.output else last_lines(request.ring, request.file),
+            fits_in(plugin, importlib.import_module("apprise.conversion").convert_between, plain),
+            lambda part, links: escaped(part, name, request.url, links=links),
         )
+        done = service.notify(title=text.title, body=text.body, notify_type=request.type, body_format=plain)
         if done and captured.lost is None:
-            return DeliveryResult()
+            return DeliveryResult(items=text.items)
         error = captured.lost or "; ".join(dict.fromkeys(captured.messages)) or "the service rejected the message"
-        return DeliveryResult(masked(" ".join(error.split()), request.url)[:_MAX_ERROR], captured.retry_after_ms)
+        error = " ".join(error.split())
     except Exception as err:  # noqa: BLE001 - any exception of a plugin is the result of this message
-        return DeliveryResult(masked(f"{type(err).__name__}: {err}", request.url)[:_MAX_ERROR], captured.retry_after_ms)
+        error = f"{type(err).__name__}: {err}"
     finally:
         _captured.reset(token)
+    return DeliveryResult(masked(error, request.url)[:_MAX_ERROR], captured.retry_after_ms, refused=captured.refused)

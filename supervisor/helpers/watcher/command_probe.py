@@ -21,11 +21,10 @@ from codecs import getincrementaldecoder
 from collections.abc import Collection, Mapping
 
 from logring.mask import MASK, Mask
-from supervisor.helpers.watcher.network_probes import ProbeFailed
+from supervisor.helpers.watcher.network_probes import NOT_MET, ProbeFailed
 from supervisor.host import prepared_command
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import Process, children_of, find_process, send_signal, with_descendants
-from supervisor.ipc.match_process import MatchProcess
 from supervisor.ipc.probe_request import ProbeRequest
 
 MARK = "RINGWARD_PROBE"
@@ -94,19 +93,18 @@ _SHOWN = 200
 _MASK = MASK.decode()
 
 _SHELL = "/bin/sh"
-_BEGIN = '[ -z "$1" ] || umask "$1"; [ -z "$2" ] || cd -- "$2" || exit 126; unset OLDPWD; shift 2; exec "$@"'
+_BEGIN = '[ -z "$1" ] || umask "$1"; [ -z "$2" ] || cd -- "$2" || exit 126; unset OLDPWD; shift 2\n'
+_EXECUTE = 'exec "$@"'
 
 
 class CommandProbes:
     """Carries out all probes by commands.
 
     Args:
-        alone: Whether this process is a subreaper whose children are all commands, their leftovers, or its helper.
-        helper: The watcher's matching process, which is no leftover.
+        alone: Whether this process is a subreaper whose children are all commands or their leftovers.
     """
 
-    def __init__(self, *, alone: bool, helper: MatchProcess) -> None:
-        self._helper = helper
+    def __init__(self, *, alone: bool) -> None:
         self._attempts: dict[int, _Attempt] = {}
         """Attempts whose main process is not reaped yet, by its id."""
         self._numbers = itertools.count()
@@ -130,6 +128,8 @@ class CommandProbes:
             attempt.reaped.add_done_callback(lambda _: self._attempts.pop(attempt.pid))
             if self._leftovers is not None and (self._ending_leftovers is None or self._ending_leftovers.done()):
                 self._ending_leftovers = asyncio.get_running_loop().create_task(self._end_leftovers(self._leftovers))
+        if request.kind == "condition" and status == NOT_MET:
+            raise ProbeFailed(output or f"{request.argv[0]} exited with code {status}", status)
         if status != 0:
             how = f"killed by signal {-status}" if status < 0 else f"exited with code {status}"
             raise ProbeFailed(f"{request.argv[0]} {how}: {output}" if output else f"{request.argv[0]} {how}")
@@ -141,11 +141,8 @@ class CommandProbes:
         while True:
             finished = {pid for pid, attempt in self._attempts.items() if attempt.finished}
             marks = {pid: attempt.mark for pid, attempt in self._attempts.items() if pid not in finished}
-            with self._helper.unchanged() as known:
-                if self._helper.pid is not None:
-                    marks[self._helper.pid] = ""
-                if known and not leftovers.end(finished, marks) and not finished:
-                    return
+            if not leftovers.end(finished, marks) and not finished:
+                return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _SEARCH_S[1])
 
@@ -176,8 +173,7 @@ class _Attempt:
         """The exit code, or the number of the signal as a negative number."""
         self.reaped: asyncio.Future[None] = self._loop.create_future()
         self._pidfd = -1
-        env = {**request.env, MARK: mark}
-        lost = prepared_command.lost_in_shells(env, request.chosen)
+        argv, env = _prepared(request, {**request.env, MARK: mark})
         mask = Mask(request.env[name].encode("utf-8", "surrogateescape") for name in request.secrets)
         output, theirs = os.pipe2(os.O_CLOEXEC)
         self._output = _MaskedOutput(output, mask)
@@ -191,11 +187,11 @@ class _Attempt:
                 for fd in {theirs, answering}:
                     os.fchown(fd, request.uid, -1)
             self._process = subprocess.Popen(
-                _wrapped(request, carries=bool(lost)),
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=answering,
                 stderr=theirs,
-                env=prepared_command.carried(env, lost),
+                env=env,
                 start_new_session=True,
             )
         except (OSError, ValueError, subprocess.SubprocessError) as err:
@@ -343,24 +339,31 @@ def end_of(masked: str, limit: int) -> str:
     return ending[stars % len(_MASK) :]
 
 
-def _wrapped(request: ProbeRequest, *, carries: bool) -> list[str]:
+def _prepared(request: ProbeRequest, env: Mapping[str, str]) -> tuple[list[str], Mapping[str, str]]:
     """Return a command line that sets the user, umask and directory, in this order, and executes the command.
 
     Args:
         request: The request with the command.
-        carries: Whether variables must be carried past the shell.
+        env: The environment of the command.
+
+    Returns:
+        The command line and the environment for it.
     """
     umask = "" if request.umask is None else f"{request.umask:04o}"
     user = None if request.uid is None or request.gid is None else (request.uid, request.gid, request.groups)
-    if carries or (user is not None and _SETPRIV is None):
+    first = prepared_command.FirstEnvironment(
+        env, request.chosen, other_user=user is not None, by_python=_SETPRIV is None
+    )
+    if first.by_python:
         python = prepared_command.command_line(request.argv, status_pipe=False, user=user, cwd=request.cwd)
-        return [_SHELL, "-c", _BEGIN, "ringward", umask, "", *python]
-    shell = [_SHELL, "-c", _BEGIN, "ringward", umask, request.cwd or "", *request.argv]
+        return [_SHELL, "-c", _BEGIN + _EXECUTE, "ringward", umask, "", *python], first.variables
+    script = first.restore + _BEGIN + prepared_command.report_missing(status_pipe=False, stdin="''") + _EXECUTE
+    shell = [_SHELL, "-c", script, "ringward", umask, request.cwd or "", *request.argv]
     if user is None:
-        return shell
+        return shell, first.variables
     groups = prepared_command.joined_groups(request.gid, request.groups)
     become = [_SETPRIV or "setpriv", f"--reuid={request.uid}", f"--regid={request.gid}", f"--groups={groups}"]
-    return [_SHELL, "-c", 'exec "$@"', "ringward", *become, *shell]
+    return [_SHELL, "-c", _EXECUTE, "ringward", *become, *shell], first.variables
 
 
 _SETPRIV = prepared_command.setpriv()

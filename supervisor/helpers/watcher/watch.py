@@ -7,8 +7,8 @@ from functools import partial
 
 from supervisor.helpers.watcher.command_probe import CommandProbes
 from supervisor.helpers.watcher.name_lookup import NameLookup
-from supervisor.helpers.watcher.network_probes import ProbeFailed, http, tcp
-from supervisor.helpers.watcher.output_lines import LineSearches, RingWatcher, SearchImpossible, find_line
+from supervisor.helpers.watcher.network_probes import HostChecks, ProbeFailed, http, tcp
+from supervisor.helpers.watcher.output_lines import RingWatcher, find_line
 from supervisor.ipc.probe_request import ProbeRequest
 
 _AT_ONCE = 64
@@ -33,8 +33,8 @@ class ProbeRunner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._network_slots = asyncio.Semaphore(_AT_ONCE)
         self._names = NameLookup()
-        self._searches = LineSearches()
-        self._exec = CommandProbes(alone=alone, helper=self._searches.process)
+        self._exec = CommandProbes(alone=alone)
+        self._host = HostChecks()
         self._command_slots = asyncio.Semaphore(_COMMANDS_AT_ONCE)
         self._ask_slots = asyncio.Semaphore(_COMMANDS_AT_ONCE)
 
@@ -61,7 +61,6 @@ class ProbeRunner:
         for key in list(self._tasks):
             self.forget(key)
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._searches.close()
         await self._exec.ended()
 
     async def _carry_out(self, request: ProbeRequest) -> None:
@@ -69,8 +68,8 @@ class ProbeRunner:
             await self._await_line(request)
         elif request.kind == "output":
             await self._search_output(request)
-        elif request.kind == "ask":
-            await self._ask_command(request)
+        elif request.kind in ("ask", "condition"):
+            await self._ask_once(request)
         elif request.times:
             await self._probe_liveness(request)
         else:
@@ -79,35 +78,37 @@ class ProbeRunner:
     async def _await_line(self, request: ProbeRequest) -> None:
         run = request.key.partition("/")[0]
         try:
-            await find_line(request, run, self._bell, self._searches)
-        except (ProbeFailed, SearchImpossible) as err:
+            await find_line(request, run, self._bell)
+        except ProbeFailed as err:
             self._send({"op": "failing", "key": request.key, "why": str(err)})
         else:
             self._send({"op": "passed", "key": request.key})
 
     async def _search_output(self, request: ProbeRequest) -> None:
         try:
-            number, text = await find_line(request, request.key.partition("/")[0], self._bell, self._searches)
+            number, text = await find_line(request, request.key.partition("/")[0], self._bell)
         except ProbeFailed:
             self._send({"op": "clean", "key": request.key})
-        except SearchImpossible as err:
-            self._send({"op": "failed", "key": request.key, "why": str(err)})
         else:
             self._send({"op": "matched", "key": request.key, "line": number, "why": text})
 
-    async def _ask_command(self, request: ProbeRequest) -> None:
+    async def _ask_once(self, request: ProbeRequest) -> None:
         async with self._ask_slots:
+            facts = {}
             try:
                 async with asyncio.timeout(request.timeout_ms / 1000):
-                    text = await self._exec.run(request)
+                    text = await (self._exec.run(request) if request.argv else self._host.check(request))
             except TimeoutError:
-                error = f"{request.argv[0]}: timed out after {request.timeout_ms} ms"
-            except (ProbeFailed, OSError) as err:  # OSError: the watcher lacks a resource, as with EMFILE
+                subject = request.argv[0] if request.argv else request.target
+                error = f"{subject}: timed out after {request.timeout_ms} ms"
+            except ProbeFailed as err:
+                error, facts = str(err), {} if err.status is None else {"status": err.status}
+            except OSError as err:  # the watcher lacks a resource, as with EMFILE
                 error = str(err)
             else:
                 self._send({"op": "answered", "key": request.key, "text": text})
                 return
-        self._send({"op": "failed", "key": request.key, "why": error})
+        self._send({"op": "failed", "key": request.key, "why": error, **facts})
 
     async def _probe_readiness(self, request: ProbeRequest) -> None:
         """Probe until an attempt succeeds."""

@@ -11,9 +11,9 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 
 from supervisor.host.clock import Clock
+from supervisor.ipc.messages import DESCRIPTOR_PREFIX
 from supervisor.root.handover.state_schema import StoreRequest
 
-_PREFIX = "ringward-"
 _FIRST_FD = 3
 _AGAIN_S = 0.05
 """The pause before a message is sent again that did not fit into the service manager's queue."""
@@ -36,7 +36,7 @@ class DescriptorStore:
         """Unsent requests by run, in order: descriptors to store; None: remove the run's descriptors."""
         self._sock: socket.socket | None = None
         self.due_s: float | None = None
-        """Monotonic time at which :meth:`tend` is due; None: never."""
+        """Monotonic time at which :meth:`tick` is due; None: never."""
 
     def keep(self, run: str, fds: list[int]) -> None:
         """Store the descriptors of a run."""
@@ -61,7 +61,7 @@ class DescriptorStore:
         if self.due_s is None:
             self.due_s = self._clock.monotonic_s() + _AGAIN_S
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Send the waiting requests if it is time."""
         if self.due_s is None or now_s < self.due_s:
             return
@@ -107,7 +107,7 @@ class DescriptorStore:
 
     @staticmethod
     def _message(run: str, fds: list[int] | None) -> tuple[list[bytes], list[tuple[int, int, bytes]]]:
-        name = f"FDNAME={_PREFIX}{run}"
+        name = f"FDNAME={DESCRIPTOR_PREFIX}{run}"
         if fds is None:
             return [f"FDSTOREREMOVE=1\n{name}".encode()], []
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())
@@ -130,6 +130,6 @@ def stored_descriptors(env: Mapping[str, str]) -> dict[str, list[int]]:
     descriptors: dict[str, list[int]] = {}
     for number in range(int(env.get("LISTEN_FDS", "0"))):
         name = names[number] if number < len(names) else ""
-        if name.startswith(_PREFIX):
-            descriptors.setdefault(name.removeprefix(_PREFIX), []).append(_FIRST_FD + number)
+        if name.startswith(DESCRIPTOR_PREFIX):
+            descriptors.setdefault(name.removeprefix(DESCRIPTOR_PREFIX), []).append(_FIRST_FD + number)
     return descriptors

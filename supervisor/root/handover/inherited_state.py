@@ -5,10 +5,11 @@ import os
 import sys
 from dataclasses import dataclass
 
+from logring.state_json import from_json
 from supervisor.host.osport import become, end_with_parent
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.root.handover.run_recovery import RecoveredRun, recover
-from supervisor.root.handover.state_schema import Handover, from_json
+from supervisor.root.handover.state_schema import Handover
 from supervisor.root.handover.table import HandoverRejected, read
 from supervisor.root.output.run_log import RunLog
 

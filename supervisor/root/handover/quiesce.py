@@ -41,7 +41,7 @@ class Quiesce:
         self._arrived: set[Gate] = set()
         self._then: Callable[[bool], None] | None = None
         self.due_s: float | None = None
-        """Monotonic time at which :meth:`tend` gives up; None: no pause is in progress."""
+        """Monotonic time at which :meth:`tick` gives up; None: no pause is in progress."""
         watch.add(self._wakeup.fileno(), self._on_wakeup)
 
     def start(self, then: Callable[[bool], None]) -> None:
@@ -70,7 +70,7 @@ class Quiesce:
         if self._then is not None:
             self._then(True)
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Give up if the pause has taken too long."""
         if self.due_s is not None and now_s >= self.due_s:
             self.release()

@@ -5,11 +5,11 @@ the details rarely, and the text that masks hold back with the output. Each of t
 turn and have a number and a checksum. So a root that is killed while it writes one copy leaves the other one intact::
 
     0        16 MiB     32 MiB            33 MiB                     34 MiB   50 MiB      58 MiB
-    | format 1, copies  | held A | held B | progress A | progress B  | start  | details A | details B
+    | not used          | held A | held B | progress A | progress B  | start  | details A | details B
 
 Offsets that were never written use no memory. Progress contains the number of its details and is written after them, so
 both change at the same moment. Until the new progress is complete, the old progress is valid, with the other copy of
-the details. A record of format 1 is valid until its replacement is complete.
+the details.
 """
 
 import errno
@@ -19,16 +19,15 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
+from logring.state_json import from_json, to_json
 from supervisor.root.handover import state_schema
 from supervisor.root.handover.state_schema import RunDetails, RunStart, RunState
-from supervisor.root.handover.table import state_before
 
 FORMAT = 2
 
 _MIB = 1 << 20
 _HEADER = struct.Struct("<QII")
 """Sequence number, length and checksum of the data after it."""
-_FORMAT_1 = (0, 16 * _MIB)
 _HELD = (32 * _MIB, 32 * _MIB + 65536)
 _PROGRESS = (33 * _MIB, 33 * _MIB + 4096)
 _START = (34 * _MIB, 34 * _MIB)
@@ -62,7 +61,6 @@ class Record:
         self._held_seq = max(_newest_copy(fd, _HELD)[0], 0)
         self._details = b""
         self._start_written = _newest_copy(fd, _START)[0] >= 0
-        self._of_format_1 = bool(_intact_copies(fd, _FORMAT_1))
         self._seq, self._details_seq, newest = _newest(fd)
         if newest is not None:
             self._details = newest.details
@@ -83,10 +81,10 @@ class Record:
             OSError: there is not enough memory, or the record is too large.
         """
         if not self._start_written:
-            start = {"start": state_schema.to_json(content.state.start), "fds": content.fds}
+            start = {"start": to_json(content.state.start), "fds": content.fds}
             _write(self.fd, _START, 0, json.dumps(start).encode())
             self._start_written = True
-        details = json.dumps({**content.about, "details": state_schema.to_json(content.state.details)}).encode()
+        details = json.dumps({**content.about, "details": to_json(content.state.details)}).encode()
         if details != self._details:
             self._details = b""
             _write(self.fd, _DETAILS, self._details_seq + 1, details)
@@ -94,10 +92,6 @@ class Record:
         progress = _DETAILS_NUMBER.pack(self._details_seq) + state_schema.pack(content.state.progress)
         _write(self.fd, _PROGRESS, self._seq + 1, progress)
         self._seq += 1
-        if self._of_format_1:
-            for offset in _FORMAT_1:  # a version that knows only format 1 must not find outdated state
-                os.pwrite(self.fd, bytes(_HEADER.size), offset)
-            self._of_format_1 = False
 
     def read(self) -> RecordContent | None:
         """Return the last written content; None if there is none.
@@ -108,12 +102,12 @@ class Record:
         """
         start, (_, _, newest) = _newest_copy(self.fd, _START)[1], _newest(self.fd)
         if not start or newest is None:
-            return _read_format_1(self.fd)
+            return None
         start_fields, about = json.loads(start), json.loads(newest.details)
         state = RunState(
-            state_schema.from_json(RunStart, start_fields["start"]),
+            from_json(RunStart, start_fields["start"]),
             state_schema.unpack(newest.progress),
-            state_schema.from_json(RunDetails, about.pop("details")),
+            from_json(RunDetails, about.pop("details")),
         )
         return RecordContent(about, start_fields["fds"], state)
 
@@ -155,15 +149,6 @@ def _newest(fd: int) -> tuple[int, int, _NewestParts | None]:
     return 0, 0, None
 
 
-def _read_format_1(fd: int) -> RecordContent | None:
-    data = _newest_copy(fd, _FORMAT_1)[1]
-    if not data:
-        return None
-    fields = json.loads(data)
-    about = {name: fields[name] for name in ("daemon", "boot", "place")}
-    return RecordContent({"format": FORMAT, **about}, fields["fds"], state_before(fields))
-
-
 def _write(fd: int, offsets: tuple[int, int], seq: int, data: bytes) -> None:
     if len(data) + _HEADER.size > _MAX_BYTES.get(offsets, offsets[1] - offsets[0]):
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
@@ -180,7 +165,7 @@ def _intact_copies(fd: int, offsets: tuple[int, int]) -> list[tuple[int, bytes]]
         if len(header) < _HEADER.size or not header.strip(b"\0"):
             continue
         seq, length, crc = _HEADER.unpack(header)
-        data = os.pread(fd, length, offset + _HEADER.size) if length <= _FORMAT_1[1] else b""
+        data = os.pread(fd, length, offset + _HEADER.size) if length <= _MAX_BYTES[_START] else b""
         if len(data) == length and crc32(data, seq & 0xFFFFFFFF) == crc:
             records.append((seq, data))
     return records

@@ -30,11 +30,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from logring.errors import LogError
-from logring.format_table import UnknownFormat
 from logring.layout import STDERR, STDOUT
 from logring.log_paths import ring_path
 from logring.logfile.log_file import LogFileWriter
 from logring.logfile.reopen import LogContent, reopen
+from logring.state_json import UnknownFormat
 from supervisor.host.files import DAMAGED
 from supervisor.host.pidfds import is_pidfd
 from supervisor.ipc.log_line import Log
@@ -42,7 +42,7 @@ from supervisor.ipc.messages import DaemonSettings, Exited, Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.run_records import about, identity
 from supervisor.root.handover.state_schema import ExactState, RunState, process_of, restore_exact, restore_notified
-from supervisor.root.output.run_log import RunLog, Source, prepare
+from supervisor.root.output.run_log import OutputPipe, RunLog, prepare
 from supervisor.root.process.managed_process import ManagedProcess, ProcessState
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import State
@@ -179,14 +179,14 @@ def _reopen_log(recovered: RecoveredRun, path: str, stored: StoredRun) -> None:
         return
     log = recovered.log = RunLog(recovered.run, path, writer)
     if written is not None:
-        log.file = LogFileWriter(path, writer, writer.file_blocks)
+        log.file = LogFileWriter(path, writer, writer.blocks.file_blocks)
         log.file.progress = written.progress
-    if writer.sealed:
-        recovered.lines = writer.lines
+    if writer.blocks.sealed:
+        recovered.lines = writer.blocks.lines
     elif recovered.process is not None:
         streams = (("out", STDOUT), ("err", STDERR))
         log.sources = {
-            Source(recovered.pipes[name], stream, log) for name, stream in streams if name in recovered.pipes
+            OutputPipe(recovered.pipes[name], stream, log) for name, stream in streams if name in recovered.pipes
         }
         _prepare(log, recovered.process.spawn, stored.record)
 
@@ -249,8 +249,7 @@ def limit_again(processes: Iterable[ManagedProcess], log: Log) -> None:
         cgroup, limits = process.cgroup, process.spawn.limits
         if not process.main.adopted or cgroup is None:
             continue
-        memory, cpu = (limits.get(name) if name in cgroup.limits else None for name in ("memory", "cpu"))
         try:
-            cgroup.limit(None if memory is None else int(memory), cpu)
+            cgroup.limit({name: value for name, value in limits.items() if name in cgroup.limits})
         except OSError as err:
             log.warning(f"the limits of {process.run} no longer apply: {err.strerror}")

@@ -11,18 +11,16 @@ an older version accepts a handover unless it uses the new field.
 """
 
 import dataclasses
-import functools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan, nan
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import NamedTuple
 
-from logring.format_table import UnknownFormat
-from supervisor.host.cgroups import Cgroup, Usage
+from logring.state_json import UnknownFormat, from_json
+from supervisor.host.cgroups import Cgroup, CgroupUsage
 from supervisor.ipc.messages import DaemonSettings, Exited, Spawn
-from supervisor.root.process.managed_process import MainProcess, ManagedProcess, Outcome, ProcessState, state_from
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess, ProcessState, RunOutcome, state_from
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import State
 
@@ -88,11 +86,15 @@ class RunDetails:
     """Processes that outlived the main process and were killed: process id, start time and name."""
     untouchable: list[int] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    usage: Usage | None = None
+    usage: CgroupUsage | None = None
     says: str | None = None
     """The newest status from sd_notify."""
     exited: Exited | None = None
     """The exit of the run until the scheduler has stored it; None: the run has not ended."""
+    stopping_at: int | None = None
+    """When the run reported by sd_notify that it is stopping, in milliseconds since the epoch."""
+    triggered: bool = False
+    """Whether the run asked for the action of an expired watchdog."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class LogState:
     """The path of the log file; empty: the log has none."""
     sources: list[PipeState]
     writer: dict[str, object]
-    """In the format of :mod:`logring.writer_state`."""
+    """The result of :meth:`logring.ring.writer.RingWriter.dump`."""
     progress: LogProgress | None
     """None: nothing was written to the log file."""
     stalled: bool
@@ -322,6 +324,16 @@ class StoreRequest(NamedTuple):
     """Descriptors to store; None: remove all descriptors of the run from the store."""
 
 
+class HeldSocketState(NamedTuple):
+    """A listening socket that the root holds for a service."""
+
+    service: str
+    name: str
+    identity: str
+    """A digest by which the scheduler knows the configuration of the socket."""
+    fd: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class RootState:
     """The whole state of a root."""
@@ -341,6 +353,7 @@ class RootState:
     reload: bool = False
     """Whether the scheduler must still reload the configuration."""
     store: list[StoreRequest] = field(default_factory=list)
+    sockets: list[HeldSocketState] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,126 +364,6 @@ class Handover(RootState):
     version: str
     keep: list[int]
     signals: list[int]
-
-
-# JSON. The types of the fields determine the form: a dataclass becomes an object, a named tuple a list.
-
-_Conversion = Callable[[Any], Any]
-_AS_IT_IS: tuple[_Conversion | None, _Conversion | None] = (None, None)
-_CONVERSIONS: dict[object, tuple[_Conversion, _Conversion]] = {
-    bytes: (lambda value: value.decode("latin-1"), lambda value: value.encode("latin-1")),
-    ProcessState: (lambda value: value.value, ProcessState),
-    DaemonSettings: (DaemonSettings.to_dict, DaemonSettings.from_dict),
-}
-"""The functions that convert a type to JSON and back. Values of other types are the same in JSON."""
-
-
-class _Field(NamedTuple):
-    default: Any
-    """Creates the value of a missing field; None: all versions write the field."""
-    to_json: _Conversion | None
-    from_json: _Conversion | None
-
-
-@functools.cache
-def _fields(cls: Any) -> dict[str, _Field]:
-    fields_by_name = {}
-    for attribute in dataclasses.fields(cls):
-        default = None if attribute.default_factory is dataclasses.MISSING else attribute.default_factory
-        if attribute.default is not dataclasses.MISSING:
-            default = functools.partial(_same, attribute.default)
-        fields_by_name[attribute.name] = _Field(default, *_conversions(attribute.type))
-    return fields_by_name
-
-
-def _same(value: object) -> object:
-    return value
-
-
-def _conversions(kind: object) -> tuple[_Conversion | None, _Conversion | None]:
-    """Return the functions that convert values of a type to JSON and back; None: no conversion is needed."""
-    if kind in _CONVERSIONS:
-        return _CONVERSIONS[kind]
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        (inner,) = (argument for argument in arguments if argument is not NoneType)
-        down, up = _conversions(inner)
-        return _unless_none(down), _unless_none(up)
-    if origin is list:
-        down, up = _conversions(*arguments)
-        return down and functools.partial(_each, down), up and functools.partial(_each, up)
-    if origin is dict:
-        down, up = _conversions(arguments[1])
-        return down and functools.partial(_each_value, down), up and functools.partial(_each_value, up)
-    if origin is tuple:
-        return _of_items(tuple, arguments)
-    if dataclasses.is_dataclass(kind):
-        return functools.partial(_to_json_as, kind), functools.partial(from_json, kind)
-    if isinstance(kind, type) and issubclass(kind, tuple):
-        return _of_items(lambda items: kind(*items), tuple(kind.__annotations__.values()))
-    return _AS_IT_IS
-
-
-def _unless_none(convert: _Conversion | None) -> _Conversion | None:
-    return convert and (lambda value: None if value is None else convert(value))
-
-
-def _each(convert: _Conversion, values: list[object]) -> list[object]:
-    return [convert(value) for value in values]
-
-
-def _each_value(convert: _Conversion, values: dict[str, object]) -> dict[str, object]:
-    return {name: convert(value) for name, value in values.items()}
-
-
-def _of_items(make: Callable[[list[Any]], Any], kinds: tuple[Any, ...]) -> tuple[_Conversion, _Conversion]:
-    conversions = [_conversions(kind) for kind in kinds]
-
-    def down(value: Any) -> list[Any]:
-        pairs = zip(value, conversions, strict=True)
-        return [item if to_json is None else to_json(item) for item, (to_json, _) in pairs]
-
-    def up(value: list[object]) -> object:
-        pairs = zip(value, conversions, strict=True)
-        return make([item if from_json is None else from_json(item) for item, (_, from_json) in pairs])
-
-    return down, up
-
-
-def to_json(part: object) -> dict[str, object]:
-    """Convert an object of one of these classes to JSON, without fields that have their default values."""
-    return _to_json_as(type(part), part)
-
-
-def _to_json_as(cls: object, part: object) -> dict[str, object]:
-    """Convert only the fields of `cls`; the class of `part` may be a subclass with more fields."""
-    body = {}
-    for name, conversion in _fields(cls).items():
-        value = getattr(part, name)
-        if conversion.default is None or value != conversion.default():
-            body[name] = value if conversion.to_json is None else conversion.to_json(value)
-    return body
-
-
-def from_json(cls: Any, body: dict[str, Any]) -> Any:
-    """Create an object of `cls` from the result of :func:`to_json`, perhaps of another version.
-
-    Raises:
-        UnknownFormat: a field is missing, or one is unknown.
-    """
-    known = _fields(cls)
-    if unknown := sorted(body.keys() - known.keys()):
-        raise UnknownFormat(f"{cls.__name__} has the unknown fields {', '.join(unknown)}")
-    if lacking := sorted(name for name, conversion in known.items() if conversion.default is None and name not in body):
-        raise UnknownFormat(f"{cls.__name__} lacks {', '.join(lacking)}")
-    values = {}
-    for name, value in body.items():
-        convert = known[name].from_json
-        try:
-            values[name] = value if convert is None else convert(value)
-        except (TypeError, ValueError, AttributeError) as err:
-            raise UnknownFormat(f"{cls.__name__}.{name}: {err}") from err
-    return cls(**values)
 
 
 # The packed form: the fields of fixed size, in order.
@@ -558,6 +451,8 @@ def state_of(process: ManagedProcess, exited: Exited | None = None) -> RunState:
             usage=outcome.usage,
             says=None if notify is None else notify.status,
             exited=exited,
+            stopping_at=None if notify is None else notify.stopping_at,
+            triggered=notify is not None and notify.triggered,
         ),
     )
 
@@ -591,7 +486,7 @@ def process_of(
     process.abandoned = progress.abandoned
     process.cause = details.cause
     process.by = details.by
-    process.outcome = Outcome(
+    process.outcome = RunOutcome(
         reason=details.reason,
         ended_at=progress.ended_at,
         status=progress.status,
@@ -627,8 +522,9 @@ def restore_exact(process: ManagedProcess, state: RunState, exact: ExactState) -
 
 
 def restore_notified(notify_socket: NotifySocket, state: RunState) -> None:
-    """Restore the status and the readiness that the run has reported."""
+    """Restore what the run has reported."""
     notify_socket.ready_at, notify_socket.status = state.progress.ready_at, state.details.says
+    notify_socket.stopping_at, notify_socket.triggered = state.details.stopping_at, state.details.triggered
 
 
 def cgroup_state(cgroup: Cgroup) -> CgroupState:

@@ -24,6 +24,7 @@ from typing import Protocol
 from supervisor.host.files import DAMAGED, exposed, replace_file
 from supervisor.host.shortage import reason_of
 from supervisor.host.signal_sets import CATCHABLE
+from supervisor.installation import installation_hash
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.quiesce import Quiesce
@@ -266,6 +267,7 @@ class Upgrade:
         self._stage = Stage.IDLE
         self._python = sys.executable
         """The interpreter of the next version."""
+        self._installation = _own_hash()
         self._trial: Trial | None = None
         self._no_start_by_s = 0.0
         self.number = 0
@@ -293,7 +295,7 @@ class Upgrade:
         return self._stage in (Stage.SCHEDULER_RETIRES, Stage.SCHEDULER_RETIRED, Stage.PAUSING)
 
     def due_s(self) -> float | None:
-        """Return when :meth:`tend` is due (monotonic seconds)."""
+        """Return when :meth:`tick` is due (monotonic seconds)."""
         times = [
             self._quiesce.due_s,
             self._trial.due_s if self._trial is not None else None,
@@ -396,9 +398,9 @@ class Upgrade:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Take the next step, or refuse the upgrade if the current step takes too long."""
-        self._quiesce.tend(now_s)
+        self._quiesce.tick(now_s)
         if self._trial is not None and now_s >= self._trial.due_s:
             self._end_trial()
             self._refuse(f"it did not answer within {LIMIT_S:g} s")
@@ -437,13 +439,27 @@ class Upgrade:
             "why": reason,
             "version": VERSION,
             "environment": sys.prefix,
+            "installation": self._installation,
             "request": REQUEST,
         }
-        with contextlib.suppress(OSError):  # ENOSPC: the daemon's log contains the answer as well
-            replace_file(self._answer, json.dumps(answer))
+        text = json.dumps(answer)
+        with contextlib.suppress(OSError):  # the daemon's log contains the answer as well
+            try:
+                replace_file(self._answer, text)
+            except OSError:  # ENOSPC, EDQUOT: the present file has memory for another answer
+                with open(self._answer, "r+b", buffering=0) as file:
+                    file.write(text.encode().ljust(os.fstat(file.fileno()).st_size))
+
+
+def _own_hash() -> str | None:
+    """Return the hash of the files from which this process was loaded; None if they are gone already."""
+    try:
+        return installation_hash()
+    except OSError:
+        return None
 
 
 def _unneeded_in_trial(state: RootState) -> set[int | None]:
     """Return the descriptors that a trial does not need and that a hung trial must not keep open."""
     helpers = {fd for helper in (state.scheduler, state.api) for fd in (helper.sock, helper.pidfd)}
-    return helpers.union(state.kept.lock, state.kept.listeners)
+    return helpers.union(state.kept.lock, state.kept.listeners, (held.fd for held in state.sockets))

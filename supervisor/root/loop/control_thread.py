@@ -25,7 +25,7 @@ from supervisor.root.handover.inherited_state import InheritedState
 from supervisor.root.handover.quiesce import Quiesce
 from supervisor.root.handover.run_records import RunRecords
 from supervisor.root.handover.run_recovery import recover_stored
-from supervisor.root.handover.state_schema import KeptDescriptors, RootState
+from supervisor.root.handover.state_schema import HeldSocketState, KeptDescriptors, RootState
 from supervisor.root.handover.table import KeptDescriptorList
 from supervisor.root.handover.upgrade import Upgrade
 from supervisor.root.helper_processes import Helper
@@ -38,6 +38,7 @@ from supervisor.root.process.process_tree import ProcessTrees
 from supervisor.root.process.stop_ladder import ShutdownProgress
 from supervisor.root.service_manager.reload_signal import ReloadSignal, Terminal
 from supervisor.root.service_manager.sd_notify import Watchdog, notify, tell_descriptor
+from supervisor.root.spawn.socket_holder import SocketHolder
 
 _HELPER_END_S = 3.0
 _EX_LEFT = 1
@@ -79,6 +80,7 @@ class ControlThread:
         self._processes = ProcessManager(
             boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
         )
+        self._sockets = self._processes.starts.sockets = SocketHolder(self._store)
         pump.connect(self._processes.pump_reports)
         self._roles = SignalRoles.of_init() if is_init else SignalRoles.of_daemon()
         self._ignored = IgnoredSignals(log.info)
@@ -122,8 +124,8 @@ class ControlThread:
     def run(self) -> int:
         """Run until everything has ended after a shutdown signal; return the exit status of the daemon."""
         self._processes.use_cgroups(self._boot.cgroups)
-        signals = self._signals = Signals(self._roles.caught)
-        self._watch.add(signals.fileno(), lambda _mask: self._on_signals(signals.take()))
+        self._signals = Signals(self._roles.caught)
+        self._watch.add(self._signals.fileno(), lambda _mask: self._take_signals())
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if self._upgrade.predecessor is None:
             self._upgrade.introduce()
@@ -131,7 +133,7 @@ class ControlThread:
         self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
         while not self._is_over():
             self.round()
-        for step in (self._end_helpers, self._processes.close, self._store.close):
+        for step in (self._end_helpers, self._processes.close, self._sockets.close, self._store.close):
             self._attempt(step)
         return self._exit_status
 
@@ -153,27 +155,29 @@ class ControlThread:
     def _wait_and_act(self) -> None:
         ready = self._watch.wait(self._due_s())
         self._pump.wakeup.hold()
-        take_all((functools.partial(self._watch.call, ready), self._pump.wakeup.release, self._recover_from_shortage))
+        # Signals come first, because a shutdown signal that was sent to all processes may have ended runs too.
+        events = (self._take_signals, functools.partial(self._watch.call, ready))
+        take_all((*events, self._pump.wakeup.release, self._recover_from_shortage))
         now_s = self._clock.monotonic_s()
         timed = (self._watchdog, self._store, self._upgrade, self._runtime_dir_quiesce)
         steps = (
             self._processes.run_timers,
-            *(component.tend for component in timed),
-            self._tend_shutdown,
-            self._tend_helpers,
+            *(component.tick for component in timed),
+            self._check_shutdown,
+            self._check_helpers,
         )
         take_all(
             (
                 *(functools.partial(step, now_s) for step in steps),
-                functools.partial(self._tend_runtime_directory, now_s),
+                functools.partial(self._check_runtime_directory, now_s),
                 self._answer_snapshot,
                 self._send_messages,
             )
         )
 
-    def _tend_runtime_directory(self, now_s: float) -> None:
+    def _check_runtime_directory(self, now_s: float) -> None:
         if self._ending is None and not self._upgrade.under_way:
-            self._runtime_directory.tend(now_s, scheduler_works=self._scheduler.at_work)
+            self._runtime_directory.tick(now_s, scheduler_works=self._scheduler.at_work)
 
     def _recover_from_shortage(self) -> None:
         """Complete the work that a shortage has interrupted in the previous round."""
@@ -206,9 +210,14 @@ class ControlThread:
             times.append(self._ending.due_s(self._clock.monotonic_s()))
         return min(times, default=None)
 
+    def _take_signals(self) -> None:
+        if self._signals is not None:
+            self._on_signals(self._signals.take())
+
     def _on_signals(self, numbers: set[int]) -> None:
         if signal.SIGCHLD in numbers:
             self._trees.reap_soon()
+        self._processes.shutdown_signals |= numbers & (self._roles.shutdown | self._roles.immediate_shutdown)
         for number in numbers & self._roles.shutdown:
             self._shut_down(signal_name(number))
         for number in numbers & self._roles.immediate_shutdown:
@@ -231,7 +240,7 @@ class ControlThread:
 
     # The helpers.
 
-    def _tend_helpers(self, now_s: float) -> None:
+    def _check_helpers(self, now_s: float) -> None:
         for helper in (self._scheduler, self._api):
             if helper.kill_at_s is not None and now_s >= helper.kill_at_s:
                 helper.kill_at_s = None
@@ -290,11 +299,14 @@ class ControlThread:
             return
         if mask & (select.EPOLLIN | select.EPOLLHUP):
             try:
-                count = helper.sock.recv_into(self._received)
+                count = helper.receive(self._received, may_send_fds=helper is self._scheduler)
             except BlockingIOError:
                 return
             except ConnectionResetError:
                 count = 0
+            except OSError:  # EMFILE: a descriptor is lost, and the messages with it
+                helper.kill()
+                raise
             if not count:
                 self._watch.remove(helper.sock.fileno())
                 helper.hang_up()
@@ -304,6 +316,8 @@ class ControlThread:
 
     def _on_messages(self, helper: Helper, data: memoryview) -> None:
         operations = self._operations if helper is self._scheduler else {}  # the API server sends no messages
+        if self._ending is not None and helper is self._scheduler:
+            self._ending.note_message(self._clock.monotonic_s())
         try:
             for message in helper.decoder.feed(data):
                 operations[message["op"]](message)
@@ -332,6 +346,8 @@ class ControlThread:
             "spawn": self._processes.spawn,
             "stop": self._processes.stop,
             "note": self._processes.note,
+            "hold": self._on_hold,
+            "release": lambda message: self._sockets.release(message["service"], message["name"]),
             "ack": self._processes.acknowledge,
             "ready": self._on_ready,
             "ready_to_end": self._on_ready_to_end,
@@ -339,6 +355,12 @@ class ControlThread:
             "settings": self._on_settings,
             "upgrade": self._on_upgrade,
         }
+
+    def _on_hold(self, message: Message) -> None:
+        if not self._scheduler.received_fds:
+            raise ProtocolError("a socket is missing")
+        fd = self._scheduler.received_fds.pop(0)
+        self._sockets.hold(HeldSocketState(message["service"], message["name"], message["identity"], fd))
 
     def _on_snapshot(self, _message: Message) -> None:
         self._snapshot_for = self._scheduler.epoch
@@ -350,9 +372,10 @@ class ControlThread:
         self._snapshot_for = None
         self._processes.expect_starts()
         ending = self._ending is not None
-        self._scheduler.send({**self._processes.snapshot(), "ending": ending})
+        self._scheduler.send({**self._processes.snapshot(), "ending": ending, "sockets": self._sockets.listed()})
         if self._processes.memory.released:
             self._scheduler.send({"op": "memory", "short": True})
+        self._pump.report_logs_again()
         if ending:
             self._scheduler.send({"op": "shutdown"})
 
@@ -439,6 +462,7 @@ class ControlThread:
             runs=runs,
             lives=lives,
             store=self._store.dump(keep),
+            sockets=self._sockets.dump(keep),
             pump=replace(pump, logs=list(logs.values())),
         )
 
@@ -462,6 +486,7 @@ class ControlThread:
         for log, stalled_at_s in inherited_state.logs:
             self._pump.adopt(log, stalled_at_s)
         self._store.load(state.store)
+        self._sockets.load(state.sockets)
         for log in logs:
             if log.writer.masking:
                 log.record = self._records.record_of(log.name)
@@ -470,7 +495,8 @@ class ControlThread:
             self._watch_helper(helper)
 
     def adopt(self, stored: dict[str, list[int]]) -> None:
-        """Recover the runs of a killed root from its stored descriptors by run, before :meth:`run`."""
+        """Recover the runs and sockets of a killed root from its stored descriptors, before :meth:`run`."""
+        stored = self._sockets.adopt(stored)
         self._processes.reserve_descriptors(len(stored))
         recovered, refused = recover_stored(stored, self._boot, self._log)
         for recovered_run in recovered:
@@ -550,7 +576,7 @@ class ControlThread:
         if not self._scheduler.at_work:
             self._processes.stop_all("shutdown")
 
-    def _tend_shutdown(self, now_s: float) -> None:
+    def _check_shutdown(self, now_s: float) -> None:
         """Stop the runs that the scheduler has not stopped. Kill the remaining runs when the time is up."""
         ending = self._ending
         if ending is None:
@@ -560,10 +586,7 @@ class ControlThread:
             self._processes.stop_all("shutdown")
         if now_s >= ending.kill_at_s:
             self._processes.kill_all("shutdown")
-        # A live run counts twice, because it must first exit and its exit must then be stored.
-        ending.note_remaining(
-            now_s, 2 * len(self._processes.live) + len(self._processes.exits) + (not self._scheduler_done)
-        )
+        ending.note_live(now_s, len(self._processes.live))
         extension_us = ending.extension_us(now_s)
         if extension_us is not None:
             notify(f"EXTEND_TIMEOUT_USEC={extension_us}")

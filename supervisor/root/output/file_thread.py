@@ -3,7 +3,9 @@
 Only this thread writes to disks and terminals. A full, slow or hung disk therefore never stops the control thread, and
 stops a run only once its ring is full. A stopped terminal does not delay the disk. After an error, the blocks stay in
 the ring and the thread tries again every second; meanwhile the run waits as it would for any full pipe. A disk may stay
-full for a long time, so on a full disk the output beyond the ring is dropped and counted instead.
+full for a long time, and a limit on the size of files stays, so the output beyond the ring is then dropped and counted
+instead. A run that has ended waits for nothing: the thread completes its log when it can, and at a limit on the size of
+files without the lines that do not fit.
 """
 
 import collections
@@ -23,11 +25,13 @@ from supervisor.host.clock import Clock
 from supervisor.host.shortage import REST_S, SHORTAGES, is_shortage
 from supervisor.ipc.log_line import Log
 from supervisor.root.handover.state_schema import FilesState
+from supervisor.root.output.data_directory_monitor import DataDirectoryMonitor
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.run_log import RunLog
 
 _MAX_WAITING_BYTES = 1024 * 1024
 _WRITE_BYTES = select.PIPE_BUF
+_MAY_PASS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 class StderrEcho:
@@ -45,10 +49,13 @@ class StderrEcho:
         # Each counter has one thread that writes it.
         self._added_bytes = 0
         self._gone_bytes = 0
+        self._dropped_lines = 0
+        self._told_lines = 0
 
     def add(self, lines: bytes) -> bool:
         """Queue lines. Return False if a megabyte waits already: the lines are dropped here, but are in the ring."""
         if self._added_bytes - self._gone_bytes >= _MAX_WAITING_BYTES:
+            self._dropped_lines += lines.count(b"\n")
             return False
         self._added_bytes += len(lines)
         self._waiting.append(lines)
@@ -64,14 +71,21 @@ class StderrEcho:
         """Return whether some lines are not written yet."""
         return bool(self._waiting)
 
+    def newly_missing(self) -> int:
+        """Return how many lines were dropped since the last call. The thread that flushes calls it."""
+        before, self._told_lines = self._told_lines, self._dropped_lines
+        return self._told_lines - before
+
     def flush(self) -> None:
-        """Write as much as is possible without waiting."""
+        """Write as much as is possible without waiting. Lines for a file on a full disk wait."""
         while self._waiting and self._poll.poll(0):
             lines = self._waiting[0]
             try:
                 written = os.write(self._fd, lines[:_WRITE_BYTES])
-            except OSError:  # EPIPE, EIO, EBADF: standard error has no reader any more
-                written = len(lines)
+            except OSError as err:
+                if err.errno in _MAY_PASS:
+                    return
+                written = len(lines)  # EPIPE, EIO, EBADF: no reader any more; EFBIG: the file stays too large
             self._gone_bytes += written
             if written < len(lines):
                 self._waiting[0] = lines[written:]
@@ -85,10 +99,13 @@ class RingUser(Protocol):
     def room(self, log: RunLog) -> None:
         """Report that the ring of `log` has room again. The file thread calls it."""
 
+    def note_file(self, log: RunLog, failure: str | None) -> None:
+        """Report why the file of `log` cannot be written; None: it can again. The file thread calls it."""
+
 
 _TICK_S = 1.0
 _REST_S = 3600.0
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class FileThread(threading.Thread):
@@ -99,6 +116,10 @@ class FileThread(threading.Thread):
         self.clock = clock or Clock()
         self._log = log
         self.disk_space = disk_space
+        self.data_directory: DataDirectoryMonitor | None = None
+        """The monitor of the data directory; None: it is not checked."""
+        self._check_waits = False
+        """Whether a check of the data directory is queued."""
         self._echo = StderrEcho(echo_fd)
         self._queue: queue.SimpleQueue[RunLog | Callable[[], None]] = queue.SimpleQueue()
         self._tick_s = self.clock.monotonic_s() + _TICK_S
@@ -140,6 +161,17 @@ class FileThread(threading.Thread):
         """Have the thread call `wait` after the queued work."""
         self._queue.put(wait)
 
+    def check_data_directory(self) -> None:
+        """Queue a check of the data directory, unless one waits already. The control thread calls it."""
+        if self.data_directory is not None and not self._check_waits:
+            self._check_waits = True
+            self._queue.put(self._check_data_directory)
+
+    def _check_data_directory(self) -> None:
+        self._check_waits = False
+        if self.data_directory is not None:
+            self.data_directory.check()
+
     def dump(self) -> tuple[list[RunLog], FilesState]:
         """Return the logs with unwritten data, and the state for the next root. Call it while the thread waits."""
         queued = []
@@ -161,6 +193,9 @@ class FileThread(threading.Thread):
     def load(self, logs: Iterable[RunLog], state: FilesState) -> None:
         """Restore the state from :meth:`dump`; `logs` are all logs. Call it before :meth:`start`."""
         self._failing = {log: state.failing[log.name] for log in logs if log.name in state.failing}
+        if self._pump is not None:
+            for log, text in self._failing.items():
+                self._pump.note_file(log, text.removeprefix(f"{log.path}: "))
         if state.echo:
             self.echo(state.echo)
 
@@ -202,6 +237,10 @@ class FileThread(threading.Thread):
 
     def _finish(self) -> None:
         self._ending = True
+        for log in self._failing:
+            if log.sealed:  # what waits in memory ends with this process, so the ring says how much is lost
+                log.writer.blocks.shortage = "the daemon ended before the log file could be written"
+                log.writer.complete_waiting()
 
     def _insist(self, step: Callable[..., None], *arguments: RunLog) -> None:
         """Take a step. After a shortage of memory, pause and repeat it; after another, leave it to the next tick."""
@@ -219,6 +258,9 @@ class FileThread(threading.Thread):
 
     def _tick(self) -> None:
         self._echo.flush()
+        missing = 0 if self._echo.is_waiting else self._echo.newly_missing()
+        if missing:
+            self._log.warning(f"{missing} lines of this log are missing on standard error, which did not accept them")
         changed = set(self._changed)
         self._changed -= changed
         for log in {*changed, *self._failing}:
@@ -227,16 +269,16 @@ class FileThread(threading.Thread):
     def _write(self, log: RunLog, *, unfinished: bool = False) -> None:
         if log.finished:
             return
-        if log.writer.frames.waiting and self.disk_space.shortage() is None:
+        if log.writer.blocks.frames.waiting and self.disk_space.shortage() is None:
             if log.frames is None:
                 log.frames = _frames_of(log)
             self._write_frames(log, log.frames)
         shortage = None
         if log.file is None:
-            log.file = LogFileWriter(log.path, log.writer, log.writer.file_blocks)
+            log.file = LogFileWriter(log.path, log.writer, log.writer.blocks.file_blocks)
         try:
             if log.sealed:
-                log.file.finish()
+                self._complete(log.file)
                 if log.frames is not None:
                     log.frames.close()
                 log.writer.close()
@@ -259,6 +301,14 @@ class FileThread(threading.Thread):
             return
         self._written(log, log.file)
 
+    def _complete(self, file: LogFileWriter) -> None:
+        try:
+            file.finish()
+        except OSError as err:
+            if err.errno != errno.EFBIG:
+                raise
+            file.cut(os.strerror(err.errno))  # the limit will not pass
+
     def _written(self, log: RunLog, file: LogFileWriter) -> None:
         """Log that the file was created again, or that it can be written again."""
         if file.made_again:
@@ -266,9 +316,17 @@ class FileThread(threading.Thread):
             self._log.error(
                 f"{log.name}: its log file was removed while it was in use, and was created again: {log.path}"
             )
-        log.writer.shortage = None
-        if self._failing.pop(log, None):
+        log.writer.blocks.shortage = None
+        failed = self._failing.pop(log, None)
+        if file.lost:
+            too_large = os.strerror(errno.EFBIG)
+            self._log.error(
+                f"{log.name}: {file.lost} lines were dropped at the end of its log: {log.path}: {too_large}"
+            )
+        elif failed:
             self._log.info(f"{log.name}: the log file can be written again")
+        if self._pump is not None and (failed or (log.finished and log.stalled)):
+            self._pump.note_file(log, None)
 
     def _write_frames(self, log: RunLog, frames: FramesWriter) -> None:
         """Write frames. History matters less than lines: frames without space are dropped, which is logged once."""
@@ -281,17 +339,22 @@ class FileThread(threading.Thread):
 
     def _fail(self, log: RunLog, err: OSError, shortage: str | None) -> None:
         """Log a failed write once, and note that the next tick must repeat it."""
-        text = f"{log.path}: {shortage or err.strerror or err}"
+        reason = shortage or err.strerror or str(err)
+        text = f"{log.path}: {reason}"
         full = err.errno in _FULL
+        log.writer.blocks.shortage = reason if full else None
         if self._failing.get(log) != text:
             fate = "is dropped" if full else "waits"
             self._log.error(f"{log.name}: cannot write the log file, output beyond the ring {fate}: {text}")
+            if self._pump is not None:
+                self._pump.note_file(log, reason)
         self._failing[log] = text
-        log.writer.shortage = (shortage or err.strerror) if full else None
         if self._pump is not None:
             self._pump.room(log)
 
 
 def _frames_of(log: RunLog) -> FramesWriter:
     writer = log.writer
-    return FramesWriter(frames_path(log.path), log.name, writer.frames, writer.file_blocks * writer.block_size)
+    return FramesWriter(
+        frames_path(log.path), log.name, writer.blocks.frames, writer.blocks.file_blocks * writer.blocks.block_size
+    )

@@ -2,8 +2,9 @@
 
 In each round, the pump reads at most 128 to 256 KiB from each readable pipe, so that one flood cannot starve the other
 pipes. A slow log file fills the ring of its run. The pump then stops reading that run until the ring has room, and the
-run waits as it would for any full pipe. After each round, the pump rings the doorbells. It enlarges the pipes of busy
-runs, so that these runs wait less often.
+run waits as it would for any full pipe. The end of a run waits for no file: the pump reads what its pipes still hold,
+and the writer keeps it in memory. After each round, the pump rings the doorbells. It enlarges the pipes of busy runs,
+so that these runs wait less often.
 
 A process that prints line by line would cost the pump one round per line. If many rounds that read little follow each
 other closely, the pump pauses for 2 ms after each, so that the pipes can fill. Readers hardly wait longer for that,
@@ -13,12 +14,10 @@ because bells are 2 ms apart anyway.
 import collections
 import contextlib
 import errno
-import fcntl
 import functools
 import itertools
 import os
 import select
-import termios
 import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -35,55 +34,24 @@ from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.state_schema import HelperOutputState, LeftoverState, PumpState
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.leftover_output import LeftoverPipe, LeftoverPipes
-from supervisor.root.output.run_log import Backpressure, RunLog, Source, free_bytes, prepare, shape_of
-
-_TERMINAL_BYTES = 131072
-"""More than a pseudo-terminal holds: 64 KiB in the driver (drivers/tty/tty_buffer.c) and a line discipline's 4 KiB."""
-
-_WIDE_BYTES = 262144
-
-
-def is_empty(fd: int) -> bool:
-    """Return whether a pipe without writers is empty.
-
-    EPOLLHUP alone does not prove it: the kernel checks for data before it checks for writers (pipe_poll, fs/pipe.c).
-    """
-    return not any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
-
-
-def capacity(fd: int) -> int:
-    """Return the capacity of a pipe or pseudo-terminal in bytes."""
-    try:
-        return fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
-    except OSError as err:
-        if err.errno != errno.EBADF:
-            raise
-        return _TERMINAL_BYTES  # EBADF: no pipe
-
-
-def is_wide(fd: int) -> bool:
-    """Return whether a pipe has the capacity that `widen` sets."""
-    return capacity(fd) >= _WIDE_BYTES
-
-
-def widen(fd: int) -> bool:
-    """Enlarge a pipe to 256 KiB; return whether the kernel allows it. It limits the pipe memory of a user (pipe(7)).
-
-    A pipe that the writer has made larger keeps its size.
-    """
-    try:
-        if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) >= _WIDE_BYTES:
-            return True
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _WIDE_BYTES)
-    except OSError as err:
-        if err.errno not in (errno.EBADF, errno.EBUSY, errno.EPERM, errno.ENOMEM):
-            raise
-        return False  # EBADF: not a pipe; EBUSY: the writer has just enlarged the pipe and filled it
-    return True
-
+from supervisor.root.output.run_log import (
+    OK,
+    WAITING,
+    Backpressure,
+    OutputPipe,
+    RunLog,
+    free_bytes,
+    largest_log_bytes,
+    prepare,
+    shape_of,
+)
+from supervisor.root.output.run_pipes import capacity, is_empty, is_wide, widen
 
 _ROUND_BYTES = 131072
 _HELPER_READ_BYTES = 65536
+_REST_READ_BYTES = 65536
+_PLACE_BYTES = 1 << 20
+"""Free shared memory with which rings get a place again."""
 _BUSY_BYTES = 32768
 _WIDE_PIPES = 32
 """These use 8 MiB. The default limit of a user is 64 MiB (pipe-user-pages-soft); beyond it, new pipes are tiny."""
@@ -146,7 +114,7 @@ class Pump(threading.Thread):
         """The control thread holds it during a round, so that many commands cause one wake-up."""
         self._epoll.register(self.wakeup.fileno(), select.EPOLLIN)
         self._commands: collections.deque[Callable[[], None]] = collections.deque()
-        self._by_fd: dict[int, Source] = {}
+        self._by_fd: dict[int, OutputPipe] = {}
         self._by_run: dict[str, RunLog] = {}
         self._helpers: dict[int, bytearray] = {}
         self._touched: set[RunLog] = set()
@@ -159,8 +127,10 @@ class Pump(threading.Thread):
         self._shortage: OSError | MemoryError | None = None
         """The shortage that interrupted the previous round."""
         self._backpressure = Backpressure()
+        self._no_place: str | None = None
+        """Why rings have no place in the runtime directory; None: they have."""
         ring = ring_path(runtime_dir, DAEMON_RING)
-        self._daemon = RunLog(DAEMON_RING, "", RingWriter(ring, daemon_id, RingShape(0)))
+        self._daemon = RunLog(DAEMON_RING, "", RingWriter.new(ring, daemon_id, RingShape(0)))
         self._leftover_pipes = LeftoverPipes(self._epoll, self._daemon_lines, self.clock)
 
     @property
@@ -214,6 +184,14 @@ class Pump(threading.Thread):
         if log.stalled:
             self._queue(self._resume, log)
 
+    def note_file(self, log: RunLog, failure: str | None) -> None:
+        """Note why the file of this log cannot be written; None: it can again."""
+        self._queue(self._note_file, log, failure)
+
+    def report_logs_again(self) -> None:
+        """Report the states of all logs again, to a new scheduler."""
+        self._queue(self._report_logs_again)
+
     def daemon_line(self, line: bytes) -> None:
         """Add a line to the daemon's ring and show it on standard error."""
         self._queue(self._daemon_lines, line)
@@ -266,12 +244,15 @@ class Pump(threading.Thread):
         reads = (functools.partial(self._serve, *event) for event in ready)
         take_all(itertools.chain((self.wakeup.clear, self._run_commands), reads, (self._publish, self._wake_listener)))
 
-    def _serve(self, fd: int, mask: int, source: Source | None) -> None:
+    def _serve(self, fd: int, mask: int, source: OutputPipe | None) -> None:
         if self._by_fd.get(fd) is not source:  # closed by a command; another one may have its number
             return
         now_ms = self.clock.wall_ms()
         if source is not None and source.log.silent and mask == select.EPOLLHUP and is_empty(fd):
             self._close(source, now_ms)
+        elif source is not None and source.log.stalled:
+            if mask & select.EPOLLHUP:
+                self._take_rest(source, now_ms)
         elif source is not None:
             self._round_bytes += self._read(source, now_ms)
         elif fd in self._helpers:
@@ -314,6 +295,11 @@ class Pump(threading.Thread):
     # For the control thread.
 
     @property
+    def rings_have_place_again(self) -> bool:
+        """Return whether rings without a place in the runtime directory have one now."""
+        return self._no_place is not None and free_bytes(self._runtime_dir) >= _PLACE_BYTES
+
+    @property
     def rings_are_gone(self) -> bool:
         """Return whether a ring was removed."""
         return any(log.ring_is_gone for log in (self._daemon, *self._by_run.values()))
@@ -325,17 +311,19 @@ class Pump(threading.Thread):
             log.move_ring(ring_path(runtime_dir, log.name))
 
     def make_rings_again(self) -> int:
-        """Create removed rings again while both threads wait; return their number.
+        """Create rings that were removed or had no place, while both threads wait; return their number.
 
         Raises:
             OSError: one of them cannot be created.
         """
-        gone = [log for log in (self._daemon, *self._by_run.values()) if log.ring_is_gone]
+        gone = [log for log in (self._daemon, *self._by_run.values()) if log.ring_is_gone or log.is_private]
         for log in gone:
+            was_removed = not log.is_private
             log.make_ring_again()
-            if log.path:
+            if log.path and was_removed:
                 log.writer.system_line(_MADE_AGAIN, self.clock.wall_ms())
             self._touched.add(log)
+        self._note_place(None)
         return len(gone)
 
     # Handing over to the next root. The control thread calls these while both other threads wait.
@@ -377,16 +365,19 @@ class Pump(threading.Thread):
         """
         if not log.sealing:
             self._by_run[log.name] = log
-        if log.stalled:
+        if log.stalled or stalled_at_s is not None:
             self._backpressure.stalled(log, self.clock.monotonic_s() if stalled_at_s is None else stalled_at_s)
         for source in log.sources:
             self._by_fd[source.fd] = source
             source.wide = is_wide(source.fd) or None
             self._wide_pipes += source.wide is True
-            if not log.stalled:
-                self._epoll.register(source.fd, select.EPOLLIN)
+            self._epoll.register(source.fd, 0 if log.stalled else select.EPOLLIN)
         self._touched.add(log)
         self._files.adopt(log)
+        if log.closes_early:
+            self.drain(log.name)
+        if log.sealing and not log.sealed:  # an earlier version waited until the ring had room
+            self._queue(self._finish_sealing, log)
 
     def complete(self, log: RunLog) -> None:
         """Complete the file of a log that a killed root had sealed. Call it before :meth:`start`."""
@@ -399,11 +390,9 @@ class Pump(threading.Thread):
         times = (self._bell.due_s(), self._backpressure.due_s())
         return min((at for at in times if at is not None), default=None)
 
-    def _read(self, source: Source, now_ms: int) -> int:
+    def _read(self, source: OutputPipe, now_ms: int) -> int:
         """Read one pipe for one round; return the bytes read."""
         log = source.log
-        if log.stalled:  # by the run's other pipe, in this round
-            return 0
         read_bytes = 0
         while read_bytes < _ROUND_BYTES:
             try:
@@ -429,27 +418,46 @@ class Pump(threading.Thread):
         return read_bytes
 
     def _stall(self, log: RunLog) -> None:
+        """Read no more of the run until the ring has room. The end of its pipes is reported all the same."""
         self._backpressure.stalled(log, self.clock.monotonic_s())
         log.stalled = True
         for source in log.sources:
-            self._ignore(source.fd)
+            self._epoll.modify(source.fd, 0)
         self._files.enqueue(log)
 
     def _resume(self, log: RunLog) -> None:
-        if not log.writer.writable:
+        if log.sealed or not log.writer.writable:
             return
-        if log.stalled:
-            self._backpressure.resumed(log)
-            self._touched.add(log)
-            log.stalled = False
-            for source in log.sources:
-                self._listen(source.fd)
-        if log.sealing and not log.sealed:
-            self._finish_sealing(log)
-        elif log.closes_early:
-            self._read_rest(log)
+        log.stalled = False
+        self._backpressure.resumed(log)
+        self._touched.add(log)
+        for source in log.sources:
+            self._epoll.modify(source.fd, select.EPOLLIN)
 
-    def _close(self, source: Source, now_ms: int, *, for_others: bool = False) -> None:
+    def _note_file(self, log: RunLog, failure: str | None) -> None:
+        log.failure = failure
+        if failure is not None:
+            self._backpressure.stalled(log, self.clock.monotonic_s())
+        else:
+            log.stalled = log.stalled and not log.finished
+            self._backpressure.resumed(log)
+        self._report_state(log, self.clock.monotonic_s())
+
+    def _note_place(self, error: str | None) -> None:
+        """Report that rings have no place in the runtime directory, or have one again."""
+        if (error is None) != (self._no_place is None) and self._listener is not None:
+            self._listener.log_changed(DAEMON_RING, OK if error is None else WAITING, error)
+        self._no_place = error
+
+    def _report_logs_again(self) -> None:
+        error, self._no_place = self._no_place, None
+        self._note_place(error)
+        for log in {*self._by_run.values(), *self._backpressure.since_s}:
+            if log.state != OK:
+                log.state = OK
+                self._report_state(log, self.clock.monotonic_s())
+
+    def _close(self, source: OutputPipe, now_ms: int, *, for_others: bool = False) -> None:
         """Remove a pipe from its log.
 
         With `for_others`, the processes that outlive the run keep the pipe. The listener acts on the end of the last
@@ -501,10 +509,10 @@ class Pump(threading.Thread):
         """Tell the file thread that the log has changed, and wake it if there is much to write."""
         writer = log.writer
         self._files.changed(log)
-        if writer.frames.pressing:
+        if writer.blocks.frames.pressing:
             self._files.enqueue(log)
-        if writer.wants_writing and writer.closed_blocks != log.reported_blocks:
-            log.reported_blocks = writer.closed_blocks
+        if writer.wants_writing and writer.blocks.closed_blocks != log.reported_blocks:
+            log.reported_blocks = writer.blocks.closed_blocks
             self._files.enqueue(log)
 
     def _report_log(self, log: RunLog, now_s: float) -> None:
@@ -514,8 +522,14 @@ class Pump(threading.Thread):
         if log.writer.overflowed and not log.overflow_reported:
             log.overflow_reported = True
             self._listener.overflowed(log.name)
-        news = None if log.sealing else self._backpressure.judge(log, now_s)
-        if news is not None:
+        if log.writer.blocks.private:
+            self._note_place(log.writer.blocks.place_error)
+        if not log.sealing or log in self._backpressure.since_s:
+            self._report_state(log, now_s)
+
+    def _report_state(self, log: RunLog, now_s: float) -> None:
+        news = self._backpressure.judge(log, now_s)
+        if news is not None and self._listener is not None:
             self._listener.log_changed(log.name, *news)
 
     def _add(self, spawn: Spawn, out: int | None, err: int | None, record: Record | None) -> None:
@@ -525,15 +539,16 @@ class Pump(threading.Thread):
         if log is None:
             log = RunLog(spawn.run, spawn.log, make() if spawn.tty else None, make)
         log.record = record if spawn.secrets else None
-        log.sources = {Source(fd, stream, log) for stream, fd in fds.items()}
+        log.sources = {OutputPipe(fd, stream, log) for stream, fd in fds.items()}
         self._by_fd.update({source.fd: source for source in log.sources})
         self._by_run[spawn.run] = log
         for fd in fds.values():  # epoll reports pipes that are readable already in the order of registration
             self._listen(fd)
 
     def _writer(self, spawn: Spawn, streams: list[int]) -> RingWriter:
-        shape = shape_of(spawn.log_max_bytes, free_bytes(self._runtime_dir) // (2 * len(self._by_run) + 2))
-        writer = RingWriter(
+        memory_bytes = free_bytes(self._runtime_dir) // (2 * len(self._by_run) + 2)
+        shape = shape_of(min(spawn.log_max_bytes, largest_log_bytes()), memory_bytes)
+        writer = RingWriter.new(
             ring_path(self._runtime_dir, spawn.run),
             spawn.run,
             shape,
@@ -574,26 +589,30 @@ class Pump(threading.Thread):
             self._epoll.unregister(fd)
 
     def _drain(self, run: str) -> None:
-        log = self._by_run[run]
-        log.closes_early = True
-        if not log.stalled:
-            self._read_rest(log)
+        now_ms = self.clock.wall_ms()
+        for source in list(self._by_run[run].sources):
+            self._take_rest(source, now_ms)
 
     def _leave(self, spawn: Spawn) -> None:
         self._by_run[spawn.run].left = LeftoverState(spawn.task, [spawn.env[name] for name in spawn.secrets])
         self._drain(spawn.run)
 
-    def _read_rest(self, log: RunLog) -> None:
-        """Read the present content of the pipes, and close them. If the ring is full, continue when it has room."""
-        now_ms = self.clock.wall_ms()
-        for source in list(log.sources):
-            remaining_bytes = capacity(source.fd)  # a process that holds the other end may write forever
-            while remaining_bytes > 0 and source in log.sources and (read_bytes := self._read(source, now_ms)):
-                remaining_bytes -= read_bytes
-            if log.stalled:
-                return
-            if source in log.sources:
-                self._close(source, now_ms, for_others=True)
+    def _take_rest(self, source: OutputPipe, now_ms: int) -> None:
+        """Read the present content of a pipe, and close it. The writer keeps what has no room in the ring."""
+        remaining_bytes = capacity(source.fd)  # a process that holds the other end may write forever
+        while remaining_bytes > 0:
+            try:
+                data = os.read(source.fd, min(remaining_bytes, _REST_READ_BYTES))
+            except OSError as err:
+                if err.errno not in (errno.EAGAIN, errno.EIO):
+                    raise
+                data = b""  # EAGAIN: the pipe is empty; EIO: every process has closed the terminal
+            if not data:
+                break
+            source.log.writer.append(source.stream, data, now_ms)
+            remaining_bytes -= len(data)
+        self._touched.add(source.log)
+        self._close(source, now_ms, for_others=True)
 
     def _seal(self, run: str, system_lines: list[str]) -> None:
         log = self._by_run[run]
@@ -613,15 +632,14 @@ class Pump(threading.Thread):
         log.sealing = log.sealed = log.finished = True
 
     def _finish_sealing(self, log: RunLog) -> None:
-        if not log.sealed and not log.writer.complete_waiting():  # its last lines wait for room in the ring
-            self._stall(log)
-            return
+        """Hand the log over to the file thread, which also places the lines that wait for room in the ring."""
+        lines = log.writer.final_lines
         log.sealed = True
         self._report_log(log, self.clock.monotonic_s())
         self._touched.add(log)
         self._files.enqueue(log)
         if self._listener is not None:
-            self._listener.sealed(log.name, log.writer.lines)
+            self._listener.sealed(log.name, lines)
 
     def _note(self, run: str, text: str) -> None:
         log = self._by_run.get(run)

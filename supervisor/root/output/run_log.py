@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import resource
+import sys
 from collections.abc import Callable, Iterable
 
-from logring import writer_state
-from logring.layout import BLOCK_SIZE, RingShape
+from logring.layout import BLOCK_SIZE, FILE_BLOCKS_AT, RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.redraw.history_file import FramesWriter
-from logring.ring.writer import RingWriter
+from logring.ring.writer import Keep, RingWriter
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.record_memory import Record
 from supervisor.root.handover.state_schema import LeftoverState, LogProgress, LogState, PipeState, RunLogState
@@ -36,7 +37,7 @@ def shape_of(log_max_bytes: int, memory_bytes: int) -> RingShape:
     return RingShape(max(_MIN_FILE_BLOCKS, log_max_bytes // BLOCK_SIZE))
 
 
-class Source:
+class OutputPipe:
     """One pipe of a run."""
 
     __slots__ = ("fd", "log", "stream", "wide")
@@ -66,6 +67,7 @@ class RunLog:
         "_make",
         "_writer",
         "closes_early",
+        "failure",
         "file",
         "finished",
         "frames",
@@ -91,7 +93,7 @@ class RunLog:
         self.path = path
         self._writer = writer
         self._make = make
-        self.sources: set[Source] = set()
+        self.sources: set[OutputPipe] = set()
         self.stalled = False
         """The ring is full: the pump does not watch the pipes until the file thread has made room."""
         self.state = OK
@@ -99,12 +101,15 @@ class RunLog:
         self.overflow_reported = False
         self.reported_blocks = 0
         self.closes_early = False
-        """The pipes are closed as soon as their present content is in the ring."""
+        """An earlier version has begun to close the pipes."""
+        self.failure: str | None = None
+        """Why the file cannot be written, as far as the pump knows."""
         self.left: LeftoverState | None = None
         """The task and secrets of processes that outlive the run and keep its pipes; None: the pipes are closed."""
         self.sealing = False
-        """The log must be sealed as soon as its last lines are in the ring."""
+        """The run has ended, and its last lines were added."""
         self.sealed = False
+        """The writer belongs to the file thread, which completes the ring and the file."""
         self.file: LogFileWriter | None = None
         self.frames: FramesWriter | None = None
         self.frames_failed = False
@@ -133,14 +138,19 @@ class RunLog:
     def ring_is_gone(self) -> bool:
         """Return whether the ring was removed; False for a log that is being sealed. Any thread may call it."""
         writer = self._writer
-        if writer is None or not writer.created or os.path.exists(writer.path):
+        if writer is None or not writer.blocks.created or writer.blocks.private or os.path.exists(writer.blocks.path):
             return False
-        return not (self.sealing or writer.sealed)
+        return not (self.sealing or writer.blocks.sealed)
+
+    @property
+    def is_private(self) -> bool:
+        """Return whether only this process sees the ring; False for a log that is being sealed."""
+        return self._writer is not None and self._writer.blocks.private and not self.sealing
 
     def move_ring(self, path: str) -> None:
         """Set another path for the ring; :meth:`make_ring_again` creates it there."""
         if self._writer is not None:
-            self._writer.path = path
+            self._writer.blocks.path = path
 
     def make_ring_again(self) -> None:
         """Copy the ring into a new file and continue there, while both threads wait.
@@ -148,14 +158,14 @@ class RunLog:
         Raises:
             OSError: the new file cannot be created.
         """
-        self._writer = writer_state.in_a_new_file(self.writer)
+        self._writer = self.writer.in_a_new_file()
         if self.frames is not None:
             self.frames.close()
             self.frames = None
         if self.file is not None:
             progress = self.file.progress
             self.file.close()
-            self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
+            self.file = LogFileWriter(self.path, self.writer, self.writer.blocks.file_blocks)
             self.file.progress = progress
 
     def save_held(self) -> None:
@@ -165,7 +175,7 @@ class RunLog:
             with contextlib.suppress(OSError):  # ENOSPC, ENOMEM: no memory
                 self.record.write_held(*self.held)
 
-    def dump(self, keep: writer_state.Keep, since_s: float | None = None) -> RunLogState:
+    def dump(self, keep: Keep, since_s: float | None = None) -> RunLogState:
         """Return the state for the next root, while both threads wait.
 
         Args:
@@ -176,13 +186,13 @@ class RunLog:
             name=self.name,
             path=self.path,
             sources=[PipeState(keep(source.fd), source.stream) for source in self.sources],
-            writer=writer_state.dump(self.writer, keep),
+            writer=self.writer.dump(keep),
             progress=None if self.file is None else LogProgress(*self.file.progress),
             stalled=self.stalled,
             state=self.state,
             told_overflow=self.overflow_reported,
             told_blocks=self.reported_blocks,
-            cut_off=self.closes_early,
+            cut_off=False,
             sealing=self.sealing,
             sealed=self.sealed,
             frames_failed=self.frames_failed,
@@ -199,10 +209,10 @@ class RunLog:
             OSError: the ring cannot be mapped.
             LogError: the file is not a ring.
         """
-        self = cls(state.name, state.path, writer_state.load(state.writer))
-        self.sources = {Source(fd, stream, self) for fd, stream in state.sources}
+        self = cls(state.name, state.path, RingWriter.load(state.writer))
+        self.sources = {OutputPipe(fd, stream, self) for fd, stream in state.sources}
         if state.progress is not None:
-            self.file = LogFileWriter(self.path, self.writer, self.writer.file_blocks)
+            self.file = LogFileWriter(self.path, self.writer, self.writer.blocks.file_blocks)
             self.file.progress = state.progress
         self.stalled = state.stalled
         self.state = state.state
@@ -217,12 +227,22 @@ class RunLog:
 
 
 def free_bytes(runtime_dir: str) -> int:
-    """Return the free shared memory in bytes; 0 if the directory was removed, where no ring can be created."""
+    """Return the shared memory in bytes that a ring may take; 0 if the directory was removed."""
     try:
         filesystem = os.statvfs(runtime_dir)
     except OSError:  # ENOENT
         return 0
-    return filesystem.f_bavail * filesystem.f_frsize
+    return min(filesystem.f_bavail * filesystem.f_frsize, _largest_file_bytes())
+
+
+def largest_log_bytes() -> int:
+    """Return the size that a log may have under the limit on the size of files (``ulimit -f``)."""
+    return _largest_file_bytes() - FILE_BLOCKS_AT
+
+
+def _largest_file_bytes() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:
@@ -235,22 +255,23 @@ def prepare(writer: RingWriter, spawn: Spawn, streams: Iterable[int]) -> None:
 
 
 class Backpressure:
-    """The logs that drop output or make their runs wait. Belongs to the pump thread."""
+    """The logs that drop output, make their runs wait, or cannot be written. Belongs to the pump thread."""
 
     def __init__(self) -> None:
         self._stalled: dict[RunLog, float] = {}
 
     def stalled(self, log: RunLog, now_s: float) -> None:
-        """Record that the run's output waits since `now_s`."""
-        self._stalled[log] = now_s
+        """Record that output waits for the file since `now_s`."""
+        self._stalled.setdefault(log, now_s)
 
     def resumed(self, log: RunLog) -> None:
-        """Record that it no longer waits."""
-        self._stalled.pop(log, None)
+        """Record that it no longer waits, if that is so."""
+        if not log.stalled and log.failure is None:
+            self._stalled.pop(log, None)
 
     @property
     def since_s(self) -> dict[RunLog, float]:
-        """Return the logs whose runs wait, and since when (monotonic seconds)."""
+        """Return the logs whose output waits for the file, and since when (monotonic seconds)."""
         return self._stalled
 
     def due_s(self) -> float | None:
@@ -260,7 +281,7 @@ class Backpressure:
         return min((since_s + _SLOW_AFTER_S for log, since_s in self._stalled.items() if log.state == OK), default=None)
 
     def slow(self, now_s: float) -> list[RunLog]:
-        """Return the logs whose runs have waited for 5 s and that are not reported yet."""
+        """Return the logs that have waited for 5 s and are not reported yet."""
         return [log for log, since_s in self._stalled.items() if log.state == OK and now_s - since_s >= _SLOW_AFTER_S]
 
     def judge(self, log: RunLog, now_s: float) -> tuple[str, str | None] | None:
@@ -269,8 +290,8 @@ class Backpressure:
         gap = log.writer.gap
         if gap is not None:
             state, reason = DROPPING, gap.reason
-        elif since_s is not None and now_s - since_s >= _SLOW_AFTER_S:
-            state, reason = WAITING, "its log file accepts no data"
+        elif since_s is not None and (log.state != OK or now_s - since_s >= _SLOW_AFTER_S):
+            state, reason = WAITING, log.failure or "its log file accepts no data"
         else:
             state, reason = OK, None
         if state == log.state:

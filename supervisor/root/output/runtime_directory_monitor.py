@@ -79,19 +79,20 @@ class RuntimeDirectoryMonitor:
         self.new_lock: int | None = None
         """The lock of a new directory, until the control thread takes it over."""
         self.due_s = pump.clock.monotonic_s() + _POLL_S
-        """When :meth:`tend` is due (monotonic seconds)."""
+        """When :meth:`tick` is due (monotonic seconds)."""
         self._quiescing = False
         """Whether the other threads were asked to wait."""
 
-    def tend(self, now_s: float, *, scheduler_works: bool) -> None:
+    def tick(self, now_s: float, *, scheduler_works: bool) -> None:
         """Check the files if it is time, and start to restore them if one is missing."""
         if now_s < self.due_s:
             return
         self.due_s = now_s + _POLL_S
         if self._quiescing:
             return
+        self._pump.files.check_data_directory()  # before the threads pause: it may have the API's socket
         missing = self._missing_files(scheduler_works=scheduler_works)
-        if missing:
+        if missing or self._pump.rings_have_place_again:
             self._quiescing = True
             self._quiesce.start(lambda quiesced: self._make_again(missing, quiesced))
 
@@ -128,10 +129,14 @@ class RuntimeDirectoryMonitor:
             listen_again(self._boot, self._listeners)
             rings = self._pump.make_rings_again()
         except (OSError, UnusableDirectory, CannotListen) as err:
-            self._fail(f"{', '.join(missing)} was removed and cannot be created again: {reason_of(err)}")
+            if missing:
+                self._fail(f"{', '.join(missing)} was removed and cannot be created again: {reason_of(err)}")
             return
         finally:
             self._quiesce.release()
+        if not missing:
+            self._log.info(f"{self._boot.runtime_dir} has room again, and got {counted(rings, 'ring')}")
+            return
         self._failing = ""
         moved = self._boot is not before
         where = f"its files are now in {self._boot.runtime_dir}" if moved else "it was created again"
@@ -142,7 +147,7 @@ class RuntimeDirectoryMonitor:
     def _fail(self, text: str) -> None:
         if text != self._failing:
             self._failing = text
-            self._log.error(f"{text}; until then output of new runs is lost")
+            self._log.error(f"{text}; until then lines of new runs appear late")
 
     def _find_directory(self) -> bool:
         """Create the directory at its path or else at the next suitable one; return whether it is new.

@@ -1,16 +1,12 @@
 """Cgroups of runs: created with their limits where the host allows it, and kept while they have processes."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from supervisor.host import cgroup_names
-from supervisor.host.cgroups import Cgroup, Cgroups
+from supervisor.host.cgroups import LIMITS, Cgroup, Cgroups, assign, missing_controller, spare_name
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover.state_schema import CgroupState, cgroup_of, cgroup_state
-
-_BY_CGROUP = ("memory", "cpu")
-"""The limits that only a cgroup v2 controller can apply."""
 
 
 class CgroupManager:
@@ -52,18 +48,18 @@ class CgroupManager:
             OSError: a limit of a new cgroup cannot be set.
         """
         if self._cgroups is None:
-            return None, _not_applied(spawn, frozenset())
+            return None, _not_applied({name: missing_controller(name) for name in LIMITS if name in spawn.limits})
         try:
             cgroup = self._cgroups.make(spawn.run)
         except OSError as err:  # ENOMEM, EAGAIN: too many; ENOENT: our own cgroup was removed
             self._log.warning(f"{spawn.task} {spawn.run} has no cgroup: {err.strerror}")
             return None, [
                 f"limits.{name} is not applied: the run has no cgroup ({err.strerror})"
-                for name in _BY_CGROUP
+                for name in LIMITS
                 if name in spawn.limits
             ]
         try:
-            return cgroup, self._limit(cgroup, spawn)
+            return cgroup, _not_applied(cgroup.limit(spawn.limits))
         except OSError:
             cgroup.remove()
             raise
@@ -72,7 +68,7 @@ class CgroupManager:
         """Return a cgroup for a later run; None when none can be created."""
         while self._cgroups is not None:
             try:
-                return self._cgroups.make(cgroup_names.spare_name(self._daemon_id, next(self._numbers)))
+                return self._cgroups.make(spare_name(self._daemon_id, next(self._numbers)))
             except FileExistsError:  # an earlier root created it
                 pass
             except OSError:  # the next start reports the reason
@@ -85,14 +81,8 @@ class CgroupManager:
         Raises:
             OSError: a limit cannot be set, or the kernel does not allow the attribute that names the run.
         """
-        cgroup_names.assign(cgroup.path, spawn.run)
-        return self._limit(cgroup, spawn)
-
-    def _limit(self, cgroup: Cgroup, spawn: Spawn) -> list[str]:
-        there = frozenset() if self._cgroups is None else self._cgroups.controllers
-        memory, cpu = (spawn.limits.get(name) if name in there else None for name in ("memory", "cpu"))
-        cgroup.limit(None if memory is None else int(memory), cpu)
-        return _not_applied(spawn, there)
+        assign(cgroup.path, spawn.run)
+        return _not_applied(cgroup.limit(spawn.limits))
 
     def leave(self, cgroup: Cgroup) -> None:
         """Keep the cgroup of an ended run until it has no processes."""
@@ -118,9 +108,5 @@ class CgroupManager:
         self._leftovers = [cgroup_of(state) for state in states]
 
 
-def _not_applied(spawn: Spawn, controllers: frozenset[str]) -> list[str]:
-    return [
-        f"limits.{name} is not applied: no cgroup with the {name} controller is available"
-        for name in _BY_CGROUP
-        if name in spawn.limits and name not in controllers
-    ]
+def _not_applied(reasons: Mapping[str, str]) -> list[str]:
+    return [f"limits.{name} is not applied: {reasons[name]}" for name in LIMITS if name in reasons]

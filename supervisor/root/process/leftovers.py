@@ -51,7 +51,7 @@ class LeftoverRuns:
         self._send = send
         self._runs: list[_EndedRun] = []
         self.due_s: float | None = None
-        """When :meth:`tend` is due (monotonic seconds)."""
+        """When :meth:`tick` is due (monotonic seconds)."""
 
     def add(self, managed: ManagedProcess, processes: list[Process], now_s: float) -> None:
         """List the processes of a run that ends without them."""
@@ -60,7 +60,7 @@ class LeftoverRuns:
         self._runs.append(_EndedRun(managed.spawn.task, managed.run, cgroup, starts))
         self._check(now_s)
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Check again if it is time (monotonic seconds)."""
         if self.due_s is not None and now_s >= self.due_s:
             self._check(now_s)
@@ -106,6 +106,18 @@ def kill(trees: ProcessTrees, managed: ManagedProcess) -> None:
     for process in trees.members(managed).values():
         managed.outcome.leftovers[process.pid, process.start] = str(process)
     trees.kill(managed)
+
+
+def format_survivors(managed: ManagedProcess, living: list[Process], after_s: float) -> str:
+    """Return a line for the log of a run about the processes that SIGKILL has not ended, and why."""
+    barred = [process for process in living if process.pid in managed.outcome.not_permitted]
+    others = [process for process in living if process not in barred]
+    named = [
+        f"({reason}): {format_names(processes)}"
+        for processes, reason in ((barred, "not permitted to signal it"), (others, "uninterruptible?"))
+        if processes
+    ]
+    return f"still there {after_s:g} s after SIGKILL {'; '.join(named)}"
 
 
 def format_names(processes: list[Process] | list[str]) -> str:

@@ -6,16 +6,18 @@ process group. So signals to the group reach only its members.
 
 import enum
 import os
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from supervisor.host.cgroups import Cgroup, Usage
+from supervisor.host.cgroups import Cgroup, CgroupUsage
 from supervisor.host.pidfds import exit_status
 from supervisor.host.procfs import COUNTS_IO, has_executed_nothing
 from supervisor.ipc.messages import Exited, Spawn
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.transitions import ALIVE, CLOSES, DRAINS, OVERDUE, State
 
+_SIGNAL_BASE = 128
 _BLOCK_BYTES = 512
 """The unit of ru_inblock and ru_oublock (kernel/sys.c, task_io_get_inblock)."""
 
@@ -45,7 +47,7 @@ class MainProcess:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """The facts about the end of a run, for the end of its log and for its report."""
 
     reason: str | None = None
@@ -56,7 +58,7 @@ class Outcome:
     """Whether the main process, which is our child, ended before it executed any program."""
     status: int | None = None
     """Wait status of an adopted process, once it is known."""
-    usage: Usage | None = None
+    usage: CgroupUsage | None = None
     """The resources that its cgroup has used."""
     leftovers: dict[tuple[int, int], str] = field(default_factory=dict)
     """Processes that outlived the main process and were killed: names by process id and start."""
@@ -118,7 +120,7 @@ class ManagedProcess:
         """The run ends without waiting for leftovers."""
         self.sweep_interval_s = 0.0
         """Seconds until the next search for leftovers."""
-        self.outcome = Outcome()
+        self.outcome = RunOutcome()
 
     @property
     def run(self) -> str:
@@ -202,8 +204,22 @@ def status_of(process: ManagedProcess) -> int | None:
     return process.outcome.status
 
 
-def exit_report(process: ManagedProcess, reaped: MainProcessExit, lines: int, now_ms: int) -> Exited:
-    """Return the exit of a run, with `lines` in its log. It ended at `now_ms` if its own time is unknown."""
+def exit_report(
+    process: ManagedProcess, reaped: MainProcessExit, lines: int, now_ms: int, shutdown_signals: Container[int]
+) -> Exited:
+    """Return the exit of a run.
+
+    Args:
+        process: The process of the run.
+        reaped: The result of the main process.
+        lines: The number of lines in its log.
+        now_ms: The time of the end, if its own time is unknown.
+        shutdown_signals: The signals that have begun the shutdown. A run that one of them has ended before it was asked
+            to end got the same signal, as from killall5 or from systemd with ``KillMode=control-group``.
+    """
+    cause = process.cause
+    if cause is None and reaped.status is not None and _ended_by(reaped.status) in shutdown_signals:
+        cause = "shutdown"
     usage = process.outcome.usage
     read_bytes, write_bytes = _most(reaped, usage)
     user_us, system_us = reaped.user_us, reaped.system_us
@@ -214,7 +230,7 @@ def exit_report(process: ManagedProcess, reaped: MainProcessExit, lines: int, no
         run=process.run,
         status=reaped.status,
         unknown=reaped.status is None,
-        cause="start_failed" if process.outcome.reason else process.cause,
+        cause="start_failed" if process.outcome.reason else cause,
         by=process.by,
         reason=process.outcome.reason,
         started_at=process.main.started_at,
@@ -231,7 +247,14 @@ def exit_report(process: ManagedProcess, reaped: MainProcessExit, lines: int, no
     )
 
 
-def _most(reaped: MainProcessExit, usage: Usage | None) -> tuple[int | None, int | None]:
+def _ended_by(status: int) -> int:
+    """Return the signal that ended a process, or that a shell or runtime reports as exit code 128 + N; else 0."""
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status)
+    return max(0, os.WEXITSTATUS(status) - _SIGNAL_BASE)
+
+
+def _most(reaped: MainProcessExit, usage: CgroupUsage | None) -> tuple[int | None, int | None]:
     """Return the bytes read and written: the larger count of the main process and the cgroup.
 
     Only a cgroup counts processes whose parent did not wait for them. Only the kernel's count for a process includes

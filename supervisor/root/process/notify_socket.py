@@ -13,13 +13,13 @@ import array
 import contextlib
 import functools
 import os
-import signal
 import socket
 import struct
 import threading
 from collections.abc import Callable
 
 from logring.mask import Mask
+from supervisor.host.detached_thread import DetachedThread
 from supervisor.ipc.messages import Message, Spawn
 from supervisor.root.loop.epoll_watch import EpollWatch
 
@@ -27,8 +27,6 @@ BATCH = 64
 """The most datagrams read at once. A pause follows a full batch, so that a flood costs little."""
 REST_S = 0.1
 
-CLOSING = "closing"
-"""Name of the threads that close received descriptors."""
 _MAX_BYTES = 4096
 _MAX_STATUS = 200
 _UCRED = struct.Struct("3i")
@@ -54,6 +52,10 @@ class NotifySocket:
         self.run = spawn.run
         self.ready_at: int | None = None
         """When the run reported that it is ready, in milliseconds since the epoch."""
+        self.stopping_at: int | None = None
+        """When the run reported that it is stopping, in milliseconds since the epoch."""
+        self.triggered = False
+        """Whether the run asked for the action of an expired watchdog."""
         self.status: str | None = None
         """The newest status text, on one line."""
         self.resume_at_s: float | None = None
@@ -80,8 +82,8 @@ class NotifySocket:
             now_ms: The wall-clock time in milliseconds.
 
         Returns:
-            The changes (``ready_at``, ``status``, ``alive``: the run fed its watchdog), and whether more datagrams may
-            be waiting.
+            The changes (``ready_at``, ``stopping_at``, ``triggered``, ``status``, ``alive``: the run fed its watchdog),
+            and whether more datagrams may be waiting.
         """
         news: dict[str, object] = {}
         is_member: dict[int, bool] = {}
@@ -110,7 +112,12 @@ class NotifySocket:
 
     def state(self) -> dict[str, object] | None:
         """Return the current state, with the keys of :meth:`receive`; None: nothing was reported."""
-        details = {"ready_at": self.ready_at, "status": self.status}
+        details = {
+            "ready_at": self.ready_at,
+            "stopping_at": self.stopping_at,
+            "triggered": self.triggered or None,
+            "status": self.status,
+        }
         return {name: value for name, value in details.items() if value is not None} or None
 
     def _close_received(self) -> None:
@@ -118,15 +125,17 @@ class NotifySocket:
             del self._unclosed[0]
 
     def _apply(self, data: bytes, news: dict[str, object], now_ms: int) -> None:
-        for line in data.split(b"\n"):
-            name, _, value = line.partition(b"=")
-            if name == b"READY" and value == b"1" and self.ready_at is None:
+        for line in data.removesuffix(b"\0").split(b"\n"):  # as in systemd: C programs may send the end of the string
+            if line == b"READY=1" and self.ready_at is None:
                 self.ready_at = news["ready_at"] = now_ms
-            elif name == b"WATCHDOG" and value == b"1":
+            elif line == b"WATCHDOG=1":
                 news["alive"] = True
-            elif name == b"STATUS":
-                self._set_status(value.decode(errors="replace"), news)
-            elif name == b"STOPPING" and value == b"1":
+            elif line == b"WATCHDOG=trigger" and not self.triggered:
+                self.triggered = news["triggered"] = True
+            elif line.startswith(b"STATUS="):
+                self._set_status(line.removeprefix(b"STATUS=").decode(errors="replace"), news)
+            elif line == b"STOPPING=1" and self.stopping_at is None:
+                self.stopping_at = news["stopping_at"] = now_ms
                 self._set_status(self.status or "stopping", news)
 
     def _set_status(self, text: str, news: dict[str, object]) -> None:
@@ -148,7 +157,7 @@ class NotifySockets:
         watch: The control thread's epoll object.
         belongs: Returns whether a run has a process with this id.
         send: Sends a message to the scheduler.
-        make_due: Makes a run due at a time (monotonic seconds), when :meth:`tend` is called for it.
+        make_due: Makes a run due at a time (monotonic seconds), when :meth:`tick` is called for it.
     """
 
     def __init__(
@@ -168,7 +177,7 @@ class NotifySockets:
         if notify_socket.resume_at_s is None and notify_socket.fileno() not in self._watch:
             self._watch.add(notify_socket.fileno(), lambda _mask: self._on_readable(notify_socket))
 
-    def tend(self, notify_socket: NotifySocket, now_s: float) -> None:
+    def tick(self, notify_socket: NotifySocket, now_s: float) -> None:
         """Watch a socket again once the pause after a flood has passed."""
         if notify_socket.resume_at_s is not None and now_s >= notify_socket.resume_at_s:
             notify_socket.resume_at_s = None
@@ -236,14 +245,12 @@ def _close_in_thread(close: Callable[[], object], closed: Callable[[], None]) ->
     """Call `close` in a thread, because close(2) may block; return False if no thread can be started."""
 
     def run() -> None:
-        # As in supervisor.host.process_environ: a signal to the process must not be delivered to a thread that hangs.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with contextlib.suppress(OSError):
             close()
         closed()
 
     try:
-        threading.Thread(target=run, name=CLOSING, daemon=True).start()
+        DetachedThread(run)
     except RuntimeError:  # leave it open rather than block here
         return False
     return True

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from supervisor.host.procfs import Process
 from supervisor.host.shortage import is_of_memory
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited, Message, Spawn, without_defaults
@@ -91,6 +92,8 @@ class ProcessManager:
         self._leftover_runs = LeftoverRuns(send)
         self._ended_pipes: dict[str, bool] = {}
         """Runs whose pipes have ended; True: the run printed nothing."""
+        self.shutdown_signals: set[int] = set()
+        """The signals that have begun the shutdown."""
         self._noted: set[str] = set()
         """Runs whose logs contain lines of the daemon."""
         self.pump_reports = PumpReports(watch, self._happen, send, self.ran_short)
@@ -108,7 +111,7 @@ class ProcessManager:
         """End the zygote and its child. Remove our cgroups and the recovery records."""
         self.starts.close()
         self._trees.reap_soon()
-        self._trees.tend(float("inf"))
+        self._trees.tick(float("inf"))
         self._records.clear(stored=not (self.live or self.exits or self.starts.under_way))
         self.cgroup_manager.close()
 
@@ -201,6 +204,7 @@ class ProcessManager:
         self._leftover_runs.load(state.left_running, self._clock.monotonic_s())
         self.starts.descriptors.original = state.nofile  # ours was raised before the upgrade
         self._trees.load(state.owners)
+        self._trees.left_running = bool(state.left_running)
         self._records.load(state.records)
 
     def reserve_descriptors(self, runs: int) -> None:
@@ -225,7 +229,7 @@ class ProcessManager:
             return
         self.live[run] = process
         if not process.main.adopted:
-            self._trees.mains.add(process.main.pid)
+            self._trees.mains[process.main.pid] = process
         if recovered.lines is not None:
             process.state = State.SEALING
             self.pump_reports.sealed(run, recovered.lines)
@@ -246,7 +250,7 @@ class ProcessManager:
 
     def _on_notified(self, message: Message) -> None:
         self._send(message)
-        if message.keys() & {"ready_at", "status"} and message["run"] in self.live:
+        if message.keys() - {"op", "run", "alive"} and message["run"] in self.live:
             self._records.update(self.live[message["run"]])
 
     def _has_process(self, run: str, pid: int) -> bool:
@@ -338,8 +342,8 @@ class ProcessManager:
 
     @property
     def _runs_with_descriptors(self) -> int:
-        """Return how many runs need descriptors now or soon, including ended runs with unwritten logs."""
-        return len(self.live) + len(self.failed_starts) + self._pump.files.draining
+        """Return how many runs need descriptors now or soon: also ended runs with unwritten logs, and held sockets."""
+        return len(self.live) + len(self.failed_starts) + self._pump.files.draining + len(self.starts.sockets)
 
     # The results of starts (:class:`supervisor.root.spawn.start_queue.StartObserver`).
 
@@ -389,7 +393,7 @@ class ProcessManager:
         )
         process = ManagedProcess(spawn, main, started.status_fd, start.cgroup, start.notify_socket)
         self.live[spawn.run] = process
-        self._trees.mains.add(started.pid)
+        self._trees.mains[started.pid] = process
         if spawn.timeout_ms is not None:
             process.deadline_s = self._clock.monotonic_s() + spawn.timeout_ms / 1000
             self._timers.add(process.deadline_s, spawn.run)
@@ -466,7 +470,7 @@ class ProcessManager:
         run = process.run
         del self.live[run]
         self._ended_pipes.pop(run, None)
-        self._trees.mains.discard(process.main.pid)
+        self._trees.mains.pop(process.main.pid, None)
         self._records.forget(run)
         self._note(run, f"process {process.main.pid} was killed before it executed the command: starting another one")
         if process.notify_socket is not None:
@@ -506,24 +510,26 @@ class ProcessManager:
         self._timers.add(self._clock.monotonic_s() + _CHECK_S[1], process.run)
 
     def _leave(self, process: ManagedProcess, _detail: None) -> None:
-        self._leftover_runs.add(process, list(self._trees.members(process).values()), self._clock.monotonic_s())
-        self._abandon(process, "left running")
+        self._trees.left_running = True
+        living = list(self._trees.members(process).values())
+        self._leftover_runs.add(process, living, self._clock.monotonic_s())
+        self._abandon(process, living, f"left running: {leftovers.format_names(living)}")
 
     def _kill_leftovers(self, process: ManagedProcess, _detail: None) -> None:
         leftovers.kill(self._trees, process)
 
     def _give_up(self, process: ManagedProcess, _detail: None) -> None:
-        reason = "not permitted to signal it" if process.outcome.not_permitted else "uninterruptible?"
-        self._abandon(process, f"still there {_GIVE_UP_S:g} s after SIGKILL ({reason})")
-        self._log.error(f"{process.spawn.task} {process.run}: {process.outcome.log_notes[-1]}")
+        living = list(self._trees.members(process).values())
+        text = leftovers.format_survivors(process, living, _GIVE_UP_S)
+        self._abandon(process, living, text)
+        self._log.error(f"{process.spawn.task} {process.run}: {text}")
 
-    def _abandon(self, process: ManagedProcess, how: str) -> None:
+    def _abandon(self, process: ManagedProcess, living: list[Process], text: str) -> None:
         """Let the run end although leftovers are alive."""
         process.abandoned = True
-        living = list(self._trees.members(process).values())
         for leftover in living:
             process.outcome.leftovers.pop((leftover.pid, leftover.start), None)
-        process.outcome.log_notes.append(f"{how}: {leftovers.format_names(living)}")
+        process.outcome.log_notes.append(text)
         if process.cgroup is not None:
             self.cgroup_manager.leave(process.cgroup)
             process.cgroup = None
@@ -569,12 +575,12 @@ class ProcessManager:
         del self.live[run]
         self._ended_pipes.pop(run, None)
         self._noted.discard(run)
-        self._trees.mains.discard(process.main.pid)
+        self._trees.mains.pop(process.main.pid, None)
         self._trees.reap_soon()  # orphans of this run may have ended as well
         self.cgroup_manager.sweep()
         self._waiting.retry_soon()
         lines, now_ms = process.outcome.lines or 0, self._clock.wall_ms()
-        self._exited(exit_report(process, reaped, lines, now_ms), process)
+        self._exited(exit_report(process, reaped, lines, now_ms, self.shutdown_signals), process)
 
     def _report_unstarted(self, run: str, message: Message) -> None:
         self._waiting.drop(run)
@@ -677,11 +683,11 @@ class ProcessManager:
     def run_timers(self, now_s: float) -> None:
         """Take the steps that are due at `now_s` (monotonic seconds)."""
         self._dispatcher.dispatch()
-        self.starts.tend(now_s)
-        self._waiting.tend(now_s)
-        self._trees.tend(now_s)
-        self.memory.tend(now_s)
-        self._leftover_runs.tend(now_s)
+        self.starts.tick(now_s)
+        self._waiting.tick(now_s)
+        self._trees.tick(now_s)
+        self.memory.tick(now_s)
+        self._leftover_runs.tick(now_s)
         for run in self._timers.due(now_s):
             self._check_times(self.live[run], now_s)
 
@@ -689,5 +695,5 @@ class ProcessManager:
         if process.state is State.RUNNING and process.is_due(now_s):
             self._happen(process.run, Event.TIMED_OUT, {"cause": "timeout"})
         if process.notify_socket is not None:
-            self._notify_sockets.tend(process.notify_socket, now_s)
+            self._notify_sockets.tick(process.notify_socket, now_s)
         self._check_run(process, now_s)

@@ -3,18 +3,27 @@
 The root is a subreaper (PR_SET_CHILD_SUBREAPER, prctl(2)), so a process that loses its parent becomes a child of the
 root. Each process of a run is therefore below its main process or below an orphan: a child that the root did not start.
 The root finds the run of an orphan by its session, its process group, its cgroup, or the marker in its environment.
-Without cgroups, a process cannot be assigned if it has left its session and group and has emptied its environment.
+Without cgroups, none of these tells the run of a process that has left its session and group and has no readable
+environment, such as a daemon that protects secrets (PR_SET_DUMPABLE, prctl(2)) or has changed its user. Such an orphan
+belongs to the only run that can have started it. If there are several, it is not ended, and logs name it.
 """
 
 import os
 import signal
 from collections.abc import Callable, Iterable
 
-from supervisor.host.cgroup_names import is_spare
-from supervisor.host.cgroups import name_of_cgroup, own_cgroup
+from supervisor.host.cgroups import is_spare, name_of_cgroup, own_cgroup
 from supervisor.host.clock import Clock
 from supervisor.host.process_environ import Environments
-from supervisor.host.procfs import Process, find_process, own_children, parent_of, send_signal, with_descendants
+from supervisor.host.procfs import (
+    Process,
+    find_process,
+    own_children,
+    parent_of,
+    send_signal,
+    start_of,
+    with_descendants,
+)
 from supervisor.root.handover.state_schema import OwnerState
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.transitions import ALIVE
@@ -28,6 +37,8 @@ _DYING_S = 1.0
 """How long a dying process of unknown origin may delay the end of runs."""
 _PASSES = 20
 """The most searches per call. The next call finds processes that fork faster."""
+_UNCERTAIN = "uncertain"
+"""Stands for the run of an orphan that may belong to several runs."""
 
 
 class ProcessTrees:
@@ -58,15 +69,17 @@ class ProcessTrees:
         self._dying: dict[tuple[int, int], float] = {}
         """Dying processes (without memory), and the monotonic time when they were first seen so."""
         self.reap_at_s: float | None = None
-        """When :meth:`tend` is due (monotonic seconds)."""
+        """When :meth:`tick` is due (monotonic seconds)."""
         self._search_again = False
         """Whether the last search met a process that has just ended or is dying, which may have forked before."""
         self._ended: set[int] = set()
         """The processes that the last search found ended. A zombie stays among them until its parent reaps it."""
         self._found: dict[int, str] = {}
         """The processes that the last search found alive, and the runs they belong to; "": to no run."""
-        self.mains: set[int] = set()
-        """The ids of main processes that are not reaped yet."""
+        self.mains: dict[int, ManagedProcess] = {}
+        """Our children that are main processes and not reaped yet, by process id."""
+        self.left_running = False
+        """Whether any run has left processes running, which may start others."""
         self._owners: dict[tuple[int, int], str] = {}
         """The runs of orphans, by process id and start time."""
 
@@ -83,7 +96,7 @@ class ProcessTrees:
         if self.reap_at_s is None:
             self.reap_at_s = self._clock.monotonic_s() + _REAP_S
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Reap the zombies that are neither helpers nor main processes, if it is time (monotonic seconds)."""
         if self.reap_at_s is None or now_s < self.reap_at_s:
             return
@@ -126,7 +139,10 @@ class ProcessTrees:
                 continue
             key = pid, process.start
             looked_at.add(key)
-            owner = self._owners.get(key) or self._owner(process, managed)
+            known = self._owners.get(key, _UNCERTAIN)
+            owner = self._owner(process, managed) if known == _UNCERTAIN else known
+            if owner is None:
+                owner = _UNCERTAIN if key in self._owners else self._guessed_owner(process, managed)
             if owner:
                 owners[key] = owner
             if key not in self._unread:
@@ -147,7 +163,7 @@ class ProcessTrees:
         """
         if managed.cgroup is not None:
             return []
-        ours = self._helpers() | self.mains | {os.getpid()}
+        ours = self._helpers() | self.mains.keys() | {os.getpid()}
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in ours]
 
     @staticmethod
@@ -185,14 +201,38 @@ class ProcessTrees:
         if now_s - self._dying.setdefault((pid, start), now_s) < _DYING_S:
             self._search_again = True
 
-    def _owner(self, process: Process, managed: ManagedProcess) -> str:
+    def _owner(self, process: Process, managed: ManagedProcess) -> str | None:
+        """Return the run of an orphan, "" if it belongs to none; None: it has no readable environment."""
         if managed.main.pid in (process.session, process.group) and self._main_lives(managed):
             return managed.run
         if name := name_of_cgroup(process.pid, parent=self._parent_cgroup):
             own = managed.cgroup is not None and os.path.basename(managed.cgroup.path) == name
             return managed.run if own else "" if is_spare(name) else name
         marks = self._environment_of(process)
+        if not marks and process.memory and (process.pid, process.start) not in self._unread:
+            return None
         return marks.get("RINGWARD_RUN_ID", "") if marks.get("RINGWARD_DAEMON") == self._daemon_id else ""
+
+    def _guessed_owner(self, process: Process, managed: ManagedProcess) -> str:
+        """Return the only run that can have started an orphan; name the orphan if it may have another origin.
+
+        `managed`: the run whose processes are searched.
+        """
+        if process.parent != os.getpid():
+            return ""
+        possible = [
+            other.run
+            for pid, other in self.mains.items()
+            if other.cgroup is None and other.outcome.usage is None and (start_of(pid) or 0) <= process.start
+        ]
+        # All orphans of a PID namespace become children of its process 1, even those that "docker exec" started.
+        if len(possible) == 1 and not self.left_running and os.getpid() != 1:
+            return possible[0]
+        if possible:
+            text = f"not ended, because it may not belong to this run, and its environment is not readable: {process}"
+            managed.outcome.log_notes.append(text)
+            self._warn(f"{managed.spawn.task} {managed.run}: {text}")
+        return _UNCERTAIN
 
     def members(self, managed: ManagedProcess) -> dict[int, Process]:
         """Return the living processes of a run by id, including the main process."""

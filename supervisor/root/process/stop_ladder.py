@@ -7,14 +7,15 @@ The shutdown::
 
     begun --ask the remaining runs--> asked --time-out--> all are killed --no exit for a while--> abandoned
 
-The shutdown continues as long as exits arrive and are stored, so a busy host loses none of them. A service manager is
-asked to wait for that long. Without one, the shutdown takes at most ten times its time-out. The control thread passes
-the current time to every function.
+The shutdown continues as long as exits arrive or the scheduler sends messages, so a busy host loses no exit. A service
+manager is asked to wait for that long. Without one, the shutdown takes at most ten times its time-out. The control
+thread passes the current time to every function.
 """
 
 import signal
 
 from supervisor.host.signal_sets import signal_name
+from supervisor.root.process.leftovers import format_survivors
 from supervisor.root.process.managed_process import ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
 
@@ -24,7 +25,7 @@ _ASK_SHARE = 0.75
 _KILLED_S = 1.0
 """The least time after SIGKILL for processes to end and for the scheduler to store their exits."""
 _PROGRESS_S = 5.0
-"""How long the shutdown waits for the next exit to arrive or to be stored."""
+"""How long the shutdown waits for the next exit or message of the scheduler."""
 _MOST_TIMES = 10
 _MARGIN_S = 20.0
 """The longest time that helpers and threads may need to end after the shutdown."""
@@ -62,8 +63,7 @@ def kill(trees: ProcessTrees, process: ManagedProcess, now_s: float) -> str:
 def survivors(trees: ProcessTrees, process: ManagedProcess) -> str:
     """Finish the ladder; return a line about the processes that survived SIGKILL."""
     process.deadline_s = None
-    living = ", ".join(map(str, trees.members(process).values()))
-    return f"still there {_REPORT_AFTER_S:g} s after SIGKILL (uninterruptible?): {living}"
+    return format_survivors(process, list(trees.members(process).values()), _REPORT_AFTER_S)
 
 
 class ShutdownProgress:
@@ -82,7 +82,7 @@ class ShutdownProgress:
         self.kill_at_s = now_s if at_once else now_s + timeout_s
         self.ask_at_s: float | None = now_s + (0.0 if at_once else _ASK_SHARE * timeout_s)
         """When to stop the runs that the scheduler has not stopped; None: they were asked to stop."""
-        self._remaining: int | None = None
+        self._live = 0
         self._progress_s = now_s
         self._extend_at_s = now_s + timeout_s
 
@@ -90,11 +90,15 @@ class ShutdownProgress:
         """Kill the remaining runs now."""
         self.kill_at_s = min(self.kill_at_s, now_s)
 
-    def note_remaining(self, now_s: float, remaining: int) -> None:
-        """Note the number of remaining runs; a decrease is progress."""
-        if self._remaining is None or remaining < self._remaining:
+    def note_message(self, now_s: float) -> None:
+        """Note a message of the scheduler, which is progress."""
+        self._progress_s = now_s
+
+    def note_live(self, now_s: float, live: int) -> None:
+        """Note the number of live runs; a decrease is progress."""
+        if live < self._live:
             self._progress_s = now_s
-        self._remaining = remaining
+        self._live = live
 
     def extension_us(self, now_s: float) -> int | None:
         """Return for how long the service manager must wait; None: it need not be asked again yet."""

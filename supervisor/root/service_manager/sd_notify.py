@@ -40,9 +40,9 @@ class Watchdog:
         watched = patience.isdecimal() and int(patience) > 0 and pid == str(os.getpid())
         self._every_s = int(patience) / _US / 2 if watched else 0.0
         self.due_s: float | None = now_s if watched else None
-        """Monotonic time at which :meth:`tend` is due; None: never."""
+        """Monotonic time at which :meth:`tick` is due; None: never."""
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Send a keep-alive message if it is due."""
         if self.due_s is not None and now_s >= self.due_s:
             notify("WATCHDOG=1")

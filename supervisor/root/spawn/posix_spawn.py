@@ -13,6 +13,7 @@ import os
 import signal
 import struct
 import termios
+from collections.abc import Sequence
 
 from logring.redraw.unsettled_rows import COLUMNS, LINES
 from supervisor.host import prepared_command
@@ -46,7 +47,7 @@ class PidfdFailed(OSError):
     """A process was started, but no pidfd could be opened for it. It was killed, and may have done something."""
 
 
-class Plan:
+class SpawnPlan:
     """A run that is about to be started, and the descriptors that were opened for it.
 
     Args:
@@ -55,6 +56,7 @@ class Plan:
         nofile: The original soft limit on descriptors, if we have raised it.
         cgroup: The cgroup in which the command must be executed.
         inside: The process is created in the cgroup; otherwise it must join it.
+        sockets: The held sockets that the run gets.
 
     Raises:
         OSError: no descriptor or no terminal is left. Nothing stays open.
@@ -68,20 +70,24 @@ class Plan:
         cgroup: Cgroup | None = None,
         *,
         inside: bool = False,
+        sockets: Sequence[int] = (),
     ) -> None:
-        self.cgroup = cgroup
         self.env = {**({} if spawn.clean_env else base_env), **spawn.env}
         if spawn.tty:
             self.env.setdefault("TERM", _TERM)
-        joins = cgroup is not None and not inside
-        lost = prepared_command.lost_in_shells(self.env, spawn.env)
-        self.argv, reports_status = shim.wrapped(spawn, nofile, cgroup=joins, carries=bool(lost))
+        first = prepared_command.FirstEnvironment(
+            self.env, spawn.env, other_user=spawn.uid is not None, by_python=shim.SETPRIV is None
+        )
+        procs = cgroup.procs if cgroup is not None and not inside else None
+        self.argv, reports_status = shim.wrapped(spawn, nofile, first, procs)
+        self._procs = None if reports_status else procs
+        """The file by which the child joins its cgroup, if it finds that as a descriptor."""
         self.paths = shim.candidates(spawn, self.env) if inside and reports_status else []
         """Possible paths of a command that the pre-forked child executes without a shell; empty: it needs the shell."""
-        self.carried = lost if reports_status else {}
+        self.carried = first.lost if reports_status else {}
         """Variables that the shell would lose. `env` contains them in carriers (:mod:`.prepared_command`)."""
-        if self.carried:
-            self.env = prepared_command.carried(self.env, lost)
+        if reports_status:
+            self.env = dict(first.variables)
         self.spawn = spawn
         self.nofile = nofile
         self.terminal = spawn.tty
@@ -93,6 +99,7 @@ class Plan:
             self._err = None if spawn.merge_stderr or spawn.tty else self._channel()
             self._status = self._channel() if reports_status else None
             self._stdin = self._open_pipe() if spawn.stdin_open else None
+            self._sockets = self._above(sockets)
             if spawn.uid is not None:  # so that the user may open the outputs by name, such as /dev/stderr
                 for pipe in (self._out, self._err):
                     if pipe is not None:
@@ -121,6 +128,15 @@ class Plan:
         self._theirs.append(both)
         return both
 
+    def _above(self, sockets: Sequence[int]) -> list[int]:
+        """Return copies of sockets whose numbers are above all that the child has."""
+        first_free = shim.FIRST_FD + len(sockets) + 1
+        copies = []
+        for fd in sockets:
+            copies.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, first_free))
+            self._theirs.append(copies[-1])
+        return copies
+
     def start_directly(self) -> StartedProcess:
         """Start it.
 
@@ -138,10 +154,11 @@ class Plan:
         elif self._stdin is not None:
             stdin = (os.POSIX_SPAWN_DUP2, self._stdin, 0)
         actions = [stdin, stdout, (os.POSIX_SPAWN_DUP2, err[1] if err else 1, 2)]
-        if status and self._stdin is not None:  # before CGROUP_FD, whose number this descriptor may have
-            actions.append((os.POSIX_SPAWN_DUP2, self._stdin, shim.STDIN_FD))
-        if self.cgroup is not None:
-            actions.append((os.POSIX_SPAWN_OPEN, shim.CGROUP_FD, self.cgroup.procs, os.O_WRONLY, 0))
+        if status and self._stdin is not None:  # first, because the others may have the number of this descriptor
+            actions.append((os.POSIX_SPAWN_DUP2, self._stdin, shim.stdin_fd(self.spawn)))
+        actions += [(os.POSIX_SPAWN_DUP2, fd, shim.FIRST_FD + index) for index, fd in enumerate(self._sockets)]
+        if self._procs is not None:
+            actions.append((os.POSIX_SPAWN_OPEN, shim.FIRST_FD, self._procs, os.O_WRONLY, 0))
         pid = os.posix_spawn(
             shim.SHELL,
             self.argv,
@@ -187,13 +204,19 @@ class Plan:
             os.close(self._ours.pop())
 
 
-def start(spawn: Spawn, base_env: dict[str, str], nofile: int | None, cgroup: Cgroup | None = None) -> StartedProcess:
+def start(
+    spawn: Spawn,
+    base_env: dict[str, str],
+    nofile: int | None,
+    cgroup: Cgroup | None = None,
+    sockets: Sequence[int] = (),
+) -> StartedProcess:
     """Start a run directly.
 
     Raises:
-        ValueError, OSError: as :class:`Plan` and :meth:`Plan.start_directly`; nothing is left open.
+        ValueError, OSError: as :class:`SpawnPlan` and :meth:`SpawnPlan.start_directly`; nothing is left open.
     """
-    plan = Plan(spawn, base_env, nofile, cgroup)
+    plan = SpawnPlan(spawn, base_env, nofile, cgroup, sockets=sockets)
     try:
         return plan.start_directly()
     except (OSError, ValueError):

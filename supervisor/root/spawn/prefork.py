@@ -19,7 +19,7 @@ from supervisor.ipc import child_process
 from supervisor.ipc.log_line import Log
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.cgroup_manager import CgroupManager
-from supervisor.root.spawn.posix_spawn import Plan, StartedProcess
+from supervisor.root.spawn.posix_spawn import SpawnPlan, StartedProcess
 from supervisor.root.spawn.zygote import MAX_MESSAGE_BYTES, ChildPlan, DirectCommand
 
 _PATIENCE_S = 2.0
@@ -49,7 +49,7 @@ class _Child:
 class HeldChild:
     """A child that has received its plan and waits to execute it."""
 
-    def __init__(self, child: _Child, plan: Plan) -> None:
+    def __init__(self, child: _Child, plan: SpawnPlan) -> None:
         self._child = child
         self._plan = plan
         self.cgroup = child.cgroup
@@ -139,11 +139,11 @@ class PreforkPool:
             self._start_zygote()
 
     def next_s(self) -> float | None:
-        """Return when :meth:`tend` is due (monotonic seconds)."""
+        """Return when :meth:`tick` is due (monotonic seconds)."""
         deadline_s = self._child.deadline_s if self._child is not None and self.under_way else None
         return min((at for at in (deadline_s, self._start_at_s) if at is not None), default=None)
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
         if self._child is not None and self.under_way and now_s >= self._child.deadline_s:
             self._log.warning(f"the zygote has not responded for {_PATIENCE_S:g} s: killing it")
@@ -234,7 +234,7 @@ class PreforkPool:
             )
             self._disconnect()
 
-    def assign(self, plan: Plan) -> HeldChild | None:
+    def assign(self, plan: SpawnPlan) -> HeldChild | None:
         """Send the plan to the child; return None if that is not possible."""
         child, message = self._child, _message(plan)
         if child is None or message is None:
@@ -311,7 +311,7 @@ class PreforkPool:
         return os.waitstatus_to_exitcode(status)
 
 
-def _message(plan: Plan) -> bytes | None:
+def _message(plan: SpawnPlan) -> bytes | None:
     """Return the message with a plan; None if it is too large, or if it is invalid, which posix_spawn(3) reports."""
     size = sum(map(len, plan.argv)) + sum(len(name) + len(value) for name, value in plan.env.items())
     texts = [*plan.argv, *plan.env, *plan.env.values(), *plan.carried, *plan.carried.values()]
@@ -324,7 +324,7 @@ def _message(plan: Plan) -> bytes | None:
     return message if len(message) <= MAX_MESSAGE_BYTES else None
 
 
-def _direct_command(plan: Plan) -> DirectCommand | None:
+def _direct_command(plan: SpawnPlan) -> DirectCommand | None:
     if not plan.paths:
         return None
     spawn = plan.spawn

@@ -16,8 +16,8 @@ get a status pipe as standard input, on which the shell reports errors by line::
     cwd            the working directory cannot be entered
     stdin          the file for standard input cannot be opened
     start ERRNO    the shell itself cannot be executed (reported by the pre-forked child)
-    exec 127       the command was not found, or its interpreter is missing
-    exec 126       the command is not executable
+    exec 127 TEXT  the command was not found, or its interpreter is missing
+    exec 126 TEXT  the command cannot be executed; without TEXT, a shell has written the reason to standard error
     end of file    the command is running
 
 During ``exec``, the shell's saved copy of the pipe is close-on-exec, so executing the command closes it. If ``exec``
@@ -25,46 +25,45 @@ fails, the shell restores the copy, and the trap (in bash, the next line) report
 busybox and bash.
 
 setpriv(1) of util-linux changes the user. Where it is missing (Alpine), or if the run has variables that a shell would
-lose, our own Python takes all steps after the limits (:mod:`supervisor.host.prepared_command`), in about 10 ms.
+lose, our own Python takes all steps after the limits (:mod:`supervisor.host.prepared_command`), in about 10 ms. Until
+the user has changed, no program sees the variables of the run.
 """
 
 import os
+import shlex
 from collections.abc import Mapping
 
 from supervisor.host import prepared_command
+from supervisor.host.prepared_command import FirstEnvironment
 from supervisor.ipc.messages import Spawn
 
 SHELL = "/bin/sh"
-CGROUP_FD = 3
-"""The descriptor on which the child finds the file that adds it to its cgroup."""
-STDIN_FD = 4
-"""The descriptor on which a child with a status pipe finds its command's standard input, if that stays open."""
+FIRST_FD = 3
+"""The first descriptor after the standard ones: the first of the sockets that a run gets. A script without a status
+pipe gets none, and finds here the file that adds it to its cgroup."""
 
 _MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """MAX_ARG_STRLEN of execve(2) without the final NUL."""
 _PREFIX_BYTES = 200
 
-_LEAVE_FD = f"exec {CGROUP_FD}>&-; "
-_JOIN = f"echo 0 >&{CGROUP_FD}; "
-_JOIN_OR_FAIL = f"{{ echo 0 >&{CGROUP_FD}; }} 2>/dev/null || _fail cgroup\n"
+_JOIN = f"echo 0 >&{FIRST_FD}; exec {FIRST_FD}>&-; "
 _BEGIN = """\
-trap '_ringward=$?; case $_ringward in 126|127) echo "exec $_ringward" >&0;; esac' EXIT
+trap 'RINGWARD_STATUS=$?; case $RINGWARD_STATUS in 126|127) echo "exec $RINGWARD_STATUS" >&0;; esac' EXIT
 [ -z "$BASH_VERSION" ] || shopt -s execfail 2>/dev/null
 _fail() { echo "$1" >&0; exit 125; }
 """
 _END = """\
 if [ -n "$1" ]; then cd -- "$1" 2>/dev/null || _fail cwd; fi
-_stdin=$2
+RINGWARD_STDIN=$2
 shift 2
 unset OLDPWD
-_opened=
-{ _opened=1; exec "$@"; } @STDIN@
-_code=$?
-[ -n "$_opened" ] || _fail stdin
-exit $_code
+@REPORT_MISSING@RINGWARD_OPENED=
+{ RINGWARD_OPENED=1; exec "$@"; } @STDIN@
+RINGWARD_CODE=$?
+[ -n "$RINGWARD_OPENED" ] || _fail stdin
+exit $RINGWARD_CODE
 """
-_FROM_FILE = '<"$_stdin"'
-_FROM_PIPE = f"<&{STDIN_FD} {STDIN_FD}<&-"
+_FROM_FILE = '<"$RINGWARD_STDIN"'
 _PYTHON = """\
 exec "$@"
 exit $?
@@ -73,13 +72,16 @@ _OTHER_USER = """\
 trap - EXIT
 exec "$@"
 """
+_SYSTEM_PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"
+"""The search path of the shell that changes the user; it is not exported."""
 _BLOCK_BYTES = 512
 _KB = 1024
 # The command that sets each limit, soft and hard, and its unit. The cgroup limits memory and cpu. POSIX counts file
-# sizes in blocks of 512 bytes.
+# sizes in blocks of 512 bytes. If both limits of processor time were the same, the kernel would send SIGKILL at once,
+# which says nothing about the reason.
 _LIMITS: Mapping[str, tuple[str, int]] = {
     "address_space": ("ulimit -v {0} 2>/dev/null", _KB),
-    "cpu_time": ("ulimit -t {0} 2>/dev/null", 1),
+    "cpu_time": ("{{ ulimit -S -t {0} && {{ ulimit -H -t $(({0} + 1)) || :; }}; }} 2>/dev/null", 1),
     "nofile": ("ulimit -n {0} 2>/dev/null", 1),
     "nproc": ("{{ ulimit -p {0} || ulimit -u {0}; }} 2>/dev/null", 1),  # dash and busybox, or bash
     "core": ("ulimit -c {0} 2>/dev/null", _BLOCK_BYTES),
@@ -91,33 +93,47 @@ _LIMITS: Mapping[str, tuple[str, int]] = {
 }
 
 
-def wrapped(spawn: Spawn, nofile: int | None, *, cgroup: bool, carries: bool) -> tuple[list[str], bool]:
+def wrapped(spawn: Spawn, nofile: int | None, first: FirstEnvironment, procs: str | None) -> tuple[list[str], bool]:
     """Return the command line to execute for a run, and whether its standard input is a status pipe.
 
     Args:
         spawn: The request.
         nofile: The original soft limit on descriptors, if we have raised it.
-        cgroup: The process must join a cgroup.
-        carries: The run has variables that a shell would lose.
+        first: How the command gets its environment. A command line without a status pipe needs no such help.
+        procs: The file by which the process must join a cgroup, if any.
     """
-    bare = spawn.cwd is None and spawn.uid is None and not _limited(spawn) and not spawn.stdin_file
+    bare = not (spawn.cwd or spawn.uid is not None or _limited(spawn) or spawn.stdin_file or spawn.sockets)
     text = spawn.argv[-1]
     short = len(text.encode("utf-8", "surrogateescape")) < _MAX_ARGUMENT_BYTES - _PREFIX_BYTES
     if bare and short and spawn.argv[:-1] == [SHELL, "-e", "-c"]:
-        join = _JOIN + _LEAVE_FD if cgroup else ""
+        join = _JOIN if procs is not None else ""
         return [SHELL, "-e", "-c", join + _builtins(spawn, nofile) + text], False
-    if bare and spawn.argv[0] == SHELL and spawn.umask is None and nofile is None and not cgroup:
+    if bare and spawn.argv[0] == SHELL and spawn.umask is None and nofile is None and procs is None:
         return spawn.argv, False
-    join = _JOIN_OR_FAIL + _LEAVE_FD if cgroup else ""
+    join = "" if procs is None else f"{{ echo 0 >{shlex.quote(procs)}; }} 2>/dev/null || _fail cgroup\n"
     preamble = _BEGIN + join + _builtins(spawn, nofile) + "\n" + _limits(spawn)
-    end = _END.replace("@STDIN@", _FROM_PIPE if spawn.stdin_open else _FROM_FILE)
+    pipe = stdin_fd(spawn)
+    stdin, source = (f"<&{pipe} {pipe}<&-", str(pipe)) if spawn.stdin_open else (_FROM_FILE, '"$RINGWARD_STDIN"')
+    # A limit, such as one of memory, may be too low for Python.
+    missing = prepared_command.report_missing(status_pipe=True, stdin=None if _limited(spawn) else source)
+    end = _END.replace("@STDIN@", stdin).replace("@REPORT_MISSING@", missing)
     command = ["ringward", spawn.cwd or "", spawn.stdin_file or "/dev/null", *spawn.argv]
-    if carries or (spawn.uid is not None and _SETPRIV is None):
+    if spawn.uid is not None:
+        preamble = _SYSTEM_PATH + preamble
+    if first.by_python:
         return [SHELL, "-c", preamble + _PYTHON, "ringward", *_by_python(spawn)], True
     if spawn.uid is None:
         return [SHELL, "-c", preamble + end, *command], True
-    inner = [SHELL, "-c", "echo user >&0\n" + _BEGIN + end, *command]
+    inner = [SHELL, "-c", f"echo user >&0\n{_BEGIN}{first.restore}\n{end}", *command]
     return [SHELL, "-c", preamble + _OTHER_USER, "ringward", *_to_user(spawn), *inner], True
+
+
+def stdin_fd(spawn: Spawn) -> int:
+    """Return the descriptor on which a child with a status pipe finds its standard input, if that stays open.
+
+    dash knows no descriptor above 9, so the configuration allows such a run only a few sockets.
+    """
+    return FIRST_FD + len(spawn.sockets)
 
 
 def candidates(spawn: Spawn, env: Mapping[str, str]) -> list[str]:
@@ -141,6 +157,8 @@ def _builtins(spawn: Spawn, nofile: int | None) -> str:
         parts.append(f"ulimit -Sn {nofile}; ")
     if spawn.umask is not None:
         parts.append(f"umask {spawn.umask:04o}; ")
+    if spawn.sockets:
+        parts.append("export LISTEN_PID=$$; ")
     return "".join(parts)
 
 
@@ -161,17 +179,18 @@ def _limits(spawn: Spawn) -> str:
 
 def _to_user(spawn: Spawn) -> list[str]:
     groups = prepared_command.joined_groups(spawn.gid, spawn.groups)
-    return [_SETPRIV or "setpriv", f"--reuid={spawn.uid}", f"--regid={spawn.gid}", f"--groups={groups}"]
+    return [SETPRIV or "setpriv", f"--reuid={spawn.uid}", f"--regid={spawn.gid}", f"--groups={groups}"]
 
 
 def _by_python(spawn: Spawn) -> list[str]:
     """Return the command with which our own Python takes all steps after the limits."""
     user = None if spawn.uid is None or spawn.gid is None else (spawn.uid, spawn.gid, spawn.groups)
-    stdin = STDIN_FD if spawn.stdin_open else spawn.stdin_file or "/dev/null"
+    stdin = stdin_fd(spawn) if spawn.stdin_open else spawn.stdin_file or "/dev/null"
     return prepared_command.command_line(spawn.argv, status_pipe=True, user=user, cwd=spawn.cwd, stdin=stdin)
 
 
-_SETPRIV = prepared_command.setpriv()
+SETPRIV = prepared_command.setpriv()
+"""The program with which a shell changes the user; None: Python changes it."""
 
 
 def explain(spawn: Spawn, words: str) -> str | None:
@@ -195,6 +214,5 @@ def explain(spawn: Spawn, words: str) -> str | None:
     if word.startswith("limit "):
         name = word.removeprefix("limit ")
         return f"limits.{name} = {spawn.limits.get(name)} cannot be set: permission denied, or value out of range"
-    if word == "exec 126":
-        return f"cannot execute {spawn.argv[0]}: permission denied, or not a program"
-    return f"cannot execute {spawn.argv[0]}: no such file, or no such interpreter (first line)"
+    text = word.split(" ", 2)[2:] or ["the last line of its output says why"]
+    return f"cannot execute {spawn.argv[0]}: {text[0]}"

@@ -1,9 +1,10 @@
-"""The two ways to start a run: directly by posix_spawn(3), or in a pre-forked child.
+"""The three ways to start a run: directly by posix_spawn(3), in a pre-forked child, or in a child that was prepared.
 
 After a quiet period, a process that joins its cgroup waits about 10 ms for the kernel. A process that was created in
 its cgroup (:mod:`.prefork`) does not wait. While many runs start, joining takes microseconds, and creating a child
 costs more than posix_spawn(3). So the child serves the first start after a quiet period, and other starts are direct. A
-run whose standard input stays open is also started directly, because the child receives no descriptor for it.
+run whose standard input stays open, or that gets sockets, is also started directly, because the child receives no
+descriptors for them.
 
 The scheduler may announce a run while it stores it. The root then keeps the request, opens the run's descriptors, and
 sends the plan to the child, which waits. Without the message that starts the run, nothing is executed, and the prepared
@@ -19,12 +20,14 @@ from supervisor.host.cgroups import Cgroup
 from supervisor.host.shortage import Descriptors, is_shortage, reason_of
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message, Spawn
+from supervisor.root.handover.fd_store import DescriptorStore
 from supervisor.root.loop.epoll_watch import EpollWatch
 from supervisor.root.process.cgroup_manager import CgroupManager
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.spawn import posix_spawn
-from supervisor.root.spawn.posix_spawn import Plan, StartedProcess
+from supervisor.root.spawn.posix_spawn import SpawnPlan, StartedProcess
 from supervisor.root.spawn.prefork import HeldChild, PreforkPool
+from supervisor.root.spawn.socket_holder import SocketHolder
 
 _QUIET_S = 0.02
 """How long joining another cgroup is cheap after a process has joined one."""
@@ -123,6 +126,8 @@ class StartQueue:
         self._env = env
         self._cgroup_manager = cgroup_manager
         self._observer = observer
+        self.sockets = SocketHolder(DescriptorStore(""))
+        """The listening sockets of services; the control thread sets its own."""
         self.prefork = PreforkPool(watch, log, env, cgroup_manager, on_zygote_output, self._start_pending)
         self.descriptors = Descriptors()
         self.under_way: dict[str, Start] = {}
@@ -152,7 +157,7 @@ class StartQueue:
 
         `other_runs` is the number of other runs that need descriptors.
         """
-        if spawn.stdin_open or not (self.can_prepare and self.descriptors.reserve(other_runs, 1)):
+        if _only_directly(spawn) or not (self.can_prepare and self.descriptors.reserve(other_runs, 1)):
             return False
         try:
             start = Start(spawn, NotifySocket(spawn) if spawn.notify is not None else None)
@@ -208,7 +213,7 @@ class StartQueue:
             return
         if self.under_way:
             self.under_way[spawn.run] = start
-        elif spawn.stdin_open or not self._can_prefork(self._clock.monotonic_s()):
+        elif _only_directly(spawn) or not self._can_prefork(self._clock.monotonic_s()):
             self._start_directly(start)
         elif self.prefork.ready:
             self._start_in_child(start)
@@ -223,7 +228,7 @@ class StartQueue:
         self._start_directly(Start(spawn, notify_socket))
 
     def next_s(self) -> float | None:
-        """Return when :meth:`tend` is due (monotonic seconds)."""
+        """Return when :meth:`tick` is due (monotonic seconds)."""
         if self._wait_in_vain:
             return 0.0
         times = (self.prefork.next_s(), self._request_at_s, self._drop_at_s)
@@ -234,9 +239,9 @@ class StartQueue:
         """Return whether runs wait for a child that was dropped, because of an upgrade or ``cgroups = "off"``."""
         return bool(self.under_way) and not self.prefork.under_way
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Handle due work (monotonic seconds)."""
-        self.prefork.tend(now_s)
+        self.prefork.tick(now_s)
         if self._wait_in_vain:
             self._start_pending()
         if self._drop_at_s is not None and now_s >= self._drop_at_s:
@@ -266,7 +271,7 @@ class StartQueue:
         self.under_way.clear()
         failed = []
         for number, start in enumerate(starts):
-            if number == 0 and self.prefork.ready and not start.spawn.stdin_open:
+            if number == 0 and self.prefork.ready and not _only_directly(start.spawn):
                 err = self._try_in_child(start)
             else:
                 err = self._try_directly(start)
@@ -304,7 +309,7 @@ class StartQueue:
             return None
         try:
             start.log_notes = self._cgroup_manager.assign_spare(cgroup, start.spawn)
-            plan = Plan(start.spawn, self._env, self.descriptors.restore(), cgroup, inside=True)
+            plan = SpawnPlan(start.spawn, self._env, self.descriptors.restore(), cgroup, inside=True)
         except OSError:  # the direct start will report the reason
             self.prefork.drop()
             return None
@@ -328,7 +333,8 @@ class StartQueue:
             if start.cgroup is not None:
                 self._joined_s = self._clock.monotonic_s()
                 self._request_at_s = self._joined_s + _QUIET_S
-            started = posix_spawn.start(start.spawn, self._env, self.descriptors.restore(), start.cgroup)
+            sockets = self.sockets.of(start.spawn.task, start.spawn.sockets)
+            started = posix_spawn.start(start.spawn, self._env, self.descriptors.restore(), start.cgroup, sockets)
         except (OSError, ValueError) as err:
             self._discard(start)
             return err
@@ -338,7 +344,8 @@ class StartQueue:
     def _failed(self, start: Start, err: OSError | ValueError) -> None:
         """Let the run wait after a shortage (EMFILE, EAGAIN, ENOMEM); otherwise write the reason to its log.
 
-        ENOENT: no /bin/sh; E2BIG: arguments or environment too long; ENOSPC: no terminal; ValueError: a NUL byte.
+        ENOENT: no /bin/sh; E2BIG: arguments or environment too long; ENOSPC: no terminal; ValueError: a NUL byte, or a
+        socket that is not held.
         """
         if is_shortage(err):
             self._observer.on_short(start, reason_of(err))
@@ -354,3 +361,8 @@ class StartQueue:
         self._leave_cgroup(start)
         if start.notify_socket is not None:
             start.notify_socket.close()
+
+
+def _only_directly(spawn: Spawn) -> bool:
+    """Return whether a run needs descriptors that the pre-forked child does not receive."""
+    return spawn.stdin_open or bool(spawn.sockets)

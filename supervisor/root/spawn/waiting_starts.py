@@ -4,11 +4,12 @@ import mmap
 from collections.abc import Callable, Iterator
 
 from supervisor.host.clock import Clock
+from supervisor.ipc.backoff import backoff
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message, Spawn
 
-_RETRY_S = (0.25, 5.0)
-"""The first and the longest interval between two attempts."""
+_RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0, 5.0)
+"""The intervals between attempts."""
 _REPORT_S = 60.0
 """How long a shortage lasts before the scheduler sends a notification."""
 _RESERVE_BYTES = 8 << 20
@@ -36,7 +37,7 @@ class WaitingStarts:
         self._reason = ""
         self._explained: dict[str, str] = {}
         """The last report to the scheduler about each run."""
-        self._retry_delay_s = _RETRY_S[0]
+        self._failures = 0
         self._retry_at_s: float | None = None
         """Monotonic time of the next attempt; None: nothing waits."""
         self._report_at_s: float | None = None
@@ -54,7 +55,7 @@ class WaitingStarts:
 
     @property
     def due_s(self) -> float | None:
-        """Return when to call :meth:`tend` (monotonic seconds)."""
+        """Return when to call :meth:`tick` (monotonic seconds)."""
         return min((at for at in (self._retry_at_s, self._report_at_s) if at is not None), default=None)
 
     def start(self, spawn: Spawn) -> None:
@@ -74,7 +75,7 @@ class WaitingStarts:
         self._explain(spawn.run)
         now_s = self._clock.monotonic_s()
         if self._retry_at_s is None:
-            self._retry_at_s = now_s + self._retry_delay_s
+            self._retry_at_s = now_s + backoff(_RETRY_S, self._failures)
         if self._report_at_s is None and not self._reported:
             self._report_at_s = now_s + _REPORT_S
 
@@ -97,10 +98,10 @@ class WaitingStarts:
     def retry_soon(self) -> None:
         """Try again at once, and often for a while, because a process has ended."""
         if self._retry_at_s is not None:
-            self._retry_delay_s = _RETRY_S[0]
+            self._failures = 0
             self._retry_at_s = self._clock.monotonic_s()
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Start as many runs as possible if it is time, and report a lasting shortage (monotonic seconds)."""
         if self._retry_at_s is not None and now_s >= self._retry_at_s:
             self._try_again(now_s)
@@ -113,11 +114,11 @@ class WaitingStarts:
             spawn = self._spawns.pop(next(iter(self._spawns)))
             self._start_run(spawn)
             if spawn.run in self._spawns:
-                self._retry_delay_s = min(2 * self._retry_delay_s, _RETRY_S[1])
-                self._retry_at_s = now_s + self._retry_delay_s
+                self._failures += 1
+                self._retry_at_s = now_s + backoff(_RETRY_S, self._failures)
                 return
             self._explained.pop(spawn.run, None)
-            self._retry_delay_s = _RETRY_S[0]
+            self._failures = 0
         self._retry_at_s = self._report_at_s = None
         self._reason = ""
         self._log.info("waiting runs start again")
@@ -147,14 +148,14 @@ class MemoryReserve:
         self._found_free = False
         """Whether memory was found free in this round of the control thread."""
         self.due_s: float | None = None
-        """When :meth:`tend` is due (monotonic seconds)."""
+        """When :meth:`tick` is due (monotonic seconds)."""
 
     @property
     def released(self) -> bool:
         """Return whether the reserve is released."""
         return self.due_s is not None
 
-    def tend(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """Map the reserve again if it is due and memory is free (monotonic seconds)."""
         self._found_free = False
         if self.due_s is not None and now_s >= self.due_s:

@@ -17,13 +17,15 @@ directory of a cgroup. The channel then carries:
   the child writes this there. The executed program does not inherit the channel.
 
 If the shell would only enter a directory, set a umask and restore a limit, the child does that itself and executes the
-command. If a step fails, it executes the shell after all, which meets the same error and reports it.
+command. If a step fails, it executes the shell after all, which meets the same error and reports it. If the command
+cannot be executed, the child reports that as the shell would, but with the kernel's reason.
 
 The zygote keeps no state. It sends a byte when it begins to listen, and exits when the socket is closed.
 """
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import marshal
@@ -35,7 +37,7 @@ import sys
 import termios
 
 from supervisor.host.osport import receive_fds, set_title
-from supervisor.host.prepared_command import without_carriers
+from supervisor.host.prepared_command import NO_INTERPRETER, without_carriers
 
 MAX_MESSAGE_BYTES = 65536
 """The maximum size of a plan."""
@@ -225,9 +227,10 @@ def _become(channel: socket.socket) -> None:
         if not _receive(channel)[0]:
             return
         if request.direct is not None:
-            if direct:
-                for path in request.direct.paths:
-                    _libc.execve(path, request.direct_argv, request.direct_env)
+            failure = _execute(request) if direct else None
+            if failure is not None:
+                os.write(outputs[-1], failure)
+                return
             os.dup2(outputs[-1], 0)
         _libc.execve(request.path, request.argv, request.env)
         raise _error()
@@ -236,6 +239,21 @@ def _become(channel: socket.socket) -> None:
     finally:
         for fd in outputs:
             os.close(fd)
+
+
+def _execute(request: ChildPlan) -> bytes | None:
+    """Execute the command; return the report for the status pipe if that is impossible, or None if a shell can."""
+    word = f"exec 127 {os.strerror(errno.ENOENT)}"
+    for path in () if request.direct is None else request.direct.paths:
+        _libc.execve(path, request.direct_argv, request.direct_env)
+        code = ctypes.get_errno()
+        if code == errno.ENOEXEC:
+            return None
+        if code not in (errno.ENOENT, errno.ENOTDIR):
+            word = f"exec 126 {os.strerror(code)}"
+        elif word.startswith("exec 127") and os.path.isfile(path):
+            word = f"exec 127 {NO_INTERPRETER}"
+    return word.encode()
 
 
 def _rehearse() -> None:

@@ -4,29 +4,33 @@ API workers may run as another user, who cannot read the private key. The schedu
 """
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from store import accounts, audit, sessions, tokens
 from store.accounts import Account
-from store.audit import Entry
+from store.audit import AuditEntry
+from store.daemon_values import set_meta
 from store.database import Database
 from store.tokens import Token
 from supervisor.config.model import Config
-from supervisor.scheduler.control.rate_limit import LoginLimit
-from supervisor.scheduler.control.socket_operation import (
+from supervisor.scheduler.control.control_socket import (
+    Answer,
     Arguments,
+    EntryValues,
     Number,
-    Reply,
+    RequestEntry,
     done,
     operation,
     refused,
-    unavailable,
 )
+from supervisor.scheduler.control.rate_limit import LoginLimit
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Procedure
 from supervisor.scheduler.reload.config_files import ConfigFiles
 
 _TOKEN_REFUSALS = {
@@ -39,7 +43,10 @@ _ACCOUNT_REFUSALS = {
 }
 
 
-_Entry = tuple[Number, str, str, str, str, Number, str, bool]
+FAMILIAR = "familiar_clients"
+"""Key of the stored clients that have sent an account's right password (:mod:`store.daemon_values`)."""
+
+T = TypeVar("T")
 
 
 class _Name(Arguments):
@@ -87,7 +94,7 @@ class _Client(Arguments):
 
 
 class _Audit(Arguments):
-    entries: dict[str, _Entry]
+    entries: dict[str, EntryValues]
 
 
 class _Version(Arguments):
@@ -97,114 +104,123 @@ class _Version(Arguments):
 class AccessOperations:
     """Operations on sessions, tokens, accounts and the audit log; each answers after it is stored."""
 
-    def __init__(self, loop: Loop, committer: Committer) -> None:
+    def __init__(self, loop: Loop, committer: Committer, key: str, familiar: Mapping[str, int]) -> None:
+        """`key` and `familiar` are those of :class:`LoginLimit`; `familiar` is the stored value of `FAMILIAR`."""
         self._committer = committer
-        self._logins = LoginLimit(loop.now_s)
+        self._logins = LoginLimit(loop, key, familiar)
 
     def _store(
         self,
-        write: Callable[[Database, int], object],
-        reply: Reply,
-        answer: Callable[[Any], dict[str, Any]] = lambda _result: done(),
-    ) -> None:
-        """Call `write(db, now_ms)` in a change, then reply with `answer(result)`."""
-        with self._committer.changing(unavailable(reply)) as change:
-            change.read(lambda db: write(db, change.now_ms)).then(lambda result: reply(answer(result)))
+        entry: RequestEntry,
+        write: Callable[[Database, int], T],
+        answer: Callable[[T], Answer] = lambda _result: done(),
+    ) -> Procedure[Answer]:
+        """Call `write(db, now_ms)` in a change; answer with `answer(result)`."""
+        change = self._committer.change()
+        stored = change.read(write, change.now_ms)
+        entry.record(change, lambda: _effect(answer(stored.result)))
+        yield self._committer.stored_or_refused(change)
+        return answer(stored.result)
 
     @operation(_Session)
-    def session_create(self, request: _Session, reply: Reply) -> None:
+    def session_create(self, request: _Session, entry: RequestEntry) -> Procedure[Answer]:
         """Store a web session; a session of `admin` also ends the sessions of that account's former passwords."""
-        tag, of_account = request.password_tag, request.account
-
-        def write(db: Database, now_ms: int) -> bool:
-            if not of_account:
-                sessions.delete_of_former_passwords(db, tag)
-            elif accounts.by_tag(db, tag) is None:
-                return False
-            sessions.create(db, request.hash, tag, now_ms)
-            return True
-
-        def answer(stored: bool) -> dict[str, object]:
-            return done() if stored else refused(401, "The account was removed, or its password has changed")
-
-        self._store(write, reply, answer)
+        return self._store(entry, partial(_create_session, request), _session_created)
 
     @operation(_Hash)
-    def session_delete(self, request: _Hash, reply: Reply) -> None:
+    def session_delete(self, request: _Hash, entry: RequestEntry) -> Procedure[Answer]:
         """End a web session."""
-        self._store(lambda db, _now_ms: sessions.delete(db, request.hash), reply)
+        return self._store(entry, lambda db, _now_ms: sessions.delete(db, request.hash))
 
     @operation(_Hash)
-    def session_touch(self, request: _Hash, reply: Reply) -> None:
+    def session_touch(self, request: _Hash, entry: RequestEntry) -> Procedure[Answer]:
         """Record that a web session was used now."""
-        self._store(lambda db, now_ms: sessions.touch(db, request.hash, now_ms), reply)
+        return self._store(entry, lambda db, now_ms: sessions.touch(db, request.hash, now_ms))
 
     @operation(_Token)
-    def token_create(self, request: _Token, reply: Reply) -> None:
+    def token_create(self, request: _Token, entry: RequestEntry) -> Procedure[Answer]:
         """Store a token; refuse a name that exists, and a number above the limit."""
         token = Token(**msgspec.structs.asdict(request))
-
-        def answer(refusal: str | None) -> dict[str, object]:
-            return done() if refusal is None else refused(409, _TOKEN_REFUSALS[refusal])
-
-        self._store(lambda db, _now_ms: tokens.create(db, token), reply, answer)
+        return self._store(entry, lambda db, _now_ms: tokens.create(db, token), partial(_created, _TOKEN_REFUSALS))
 
     @operation(_Name)
-    def token_delete(self, request: _Name, reply: Reply) -> None:
+    def token_delete(self, request: _Name, entry: RequestEntry) -> Procedure[Answer]:
         """Revoke a token."""
-        self._store(lambda db, _now_ms: tokens.delete(db, request.name), reply, lambda deleted: done(found=deleted))
+        return self._store(entry, lambda db, _now_ms: tokens.delete(db, request.name), _found)
 
     @operation(_Hash)
-    def token_touch(self, request: _Hash, reply: Reply) -> None:
+    def token_touch(self, request: _Hash, entry: RequestEntry) -> Procedure[Answer]:
         """Record that a token was used now."""
-        self._store(lambda db, now_ms: tokens.touch(db, request.hash, now_ms), reply)
+        return self._store(entry, lambda db, now_ms: tokens.touch(db, request.hash, now_ms))
 
     @operation(_Account)
-    def account_create(self, request: _Account, reply: Reply) -> None:
+    def account_create(self, request: _Account, entry: RequestEntry) -> Procedure[Answer]:
         """Store an account; refuse a name that exists, and a number above the limit."""
-        account = Account(**msgspec.structs.asdict(request))
-
-        def answer(refusal: str | None) -> dict[str, object]:
-            return done() if refusal is None else refused(409, _ACCOUNT_REFUSALS[refusal])
-
-        self._store(lambda db, _now_ms: accounts.create(db, account), reply, answer)
+        new = Account(**msgspec.structs.asdict(request))
+        return self._store(entry, lambda db, _now_ms: accounts.create(db, new), partial(_created, _ACCOUNT_REFUSALS))
 
     @operation(_AccountPassword)
-    def account_password(self, request: _AccountPassword, reply: Reply) -> None:
+    def account_password(self, request: _AccountPassword, entry: RequestEntry) -> Procedure[Answer]:
         """Replace an account's password."""
         values = (request.name, request.password_hash, request.tag)
-        self._store(
-            lambda db, now_ms: accounts.set_password(db, *values, now_ms), reply, lambda changed: done(found=changed)
-        )
+        return self._store(entry, lambda db, now_ms: accounts.set_password(db, *values, now_ms), _found)
 
     @operation(_Name)
-    def account_delete(self, request: _Name, reply: Reply) -> None:
+    def account_delete(self, request: _Name, entry: RequestEntry) -> Procedure[Answer]:
         """Remove an account."""
-        self._store(lambda db, _now_ms: accounts.delete(db, request.name), reply, lambda deleted: done(found=deleted))
+        return self._store(entry, lambda db, _now_ms: accounts.delete(db, request.name), _found)
 
     @operation(_Client)
-    def login_attempt(self, request: _Client, reply: Reply) -> None:
+    def login_attempt(self, request: _Client, _entry: RequestEntry) -> Answer:
         """Answer whether a client may try a password now."""
         retry_after_s = self._logins.blocked_s(request.client, request.account)
-        reply(done(allowed=not retry_after_s, retry_after_s=retry_after_s))
+        return done(allowed=not retry_after_s, retry_after_s=retry_after_s)
 
     @operation(_Client)
-    def login_failed(self, request: _Client, reply: Reply) -> None:
+    def login_failed(self, request: _Client, _entry: RequestEntry) -> Answer:
         """Count a wrong password that a client sent."""
         self._logins.failed(request.client, request.account)
-        reply(done())
+        return done()
 
     @operation(_Client)
-    def login_succeeded(self, request: _Client, reply: Reply) -> None:
+    def login_succeeded(self, request: _Client, entry: RequestEntry) -> Answer | Procedure[Answer]:
         """Remember that a client sent an account's right password."""
-        self._logins.succeeded(request.client, request.account)
-        reply(done())
+        if not self._logins.succeeded(request.client, request.account):
+            return done()
+        familiar = self._logins.familiar
+        return self._store(entry, lambda db, _now_ms: set_meta(db, FAMILIAR, familiar))
 
     @operation(_Audit)
-    def audit(self, request: _Audit, reply: Reply) -> None:
+    def audit(self, request: _Audit, entry: RequestEntry) -> Procedure[Answer]:
         """Store entries of the audit log."""
-        entries = {key: Entry(*entry) for key, entry in request.entries.items()}
-        self._store(lambda db, _now_ms: audit.append(db, entries), reply)
+        entries = {key: AuditEntry(*values) for key, values in request.entries.items()}
+        return self._store(entry, lambda db, _now_ms: audit.append(db, entries))
+
+
+def _create_session(request: _Session, db: Database, now_ms: int) -> bool:
+    if not request.account:
+        sessions.delete_of_former_passwords(db, request.password_tag)
+    elif accounts.by_tag(db, request.password_tag) is None:
+        return False
+    sessions.create(db, request.hash, request.password_tag, now_ms)
+    return True
+
+
+def _session_created(stored: bool) -> Answer:
+    return done() if stored else refused(401, "The account was removed, or its password has changed")
+
+
+def _created(refusals: Mapping[str, str], refusal: str | None) -> Answer:
+    return done() if refusal is None else refused(409, refusals[refusal])
+
+
+def _found(found: bool) -> Answer:
+    return done(found=found)
+
+
+def _effect(answer: Answer) -> str | None:
+    """Return the effect for :meth:`RequestEntry.record` of a request with this answer."""
+    return "" if answer["ok"] and answer["result"].get("found", True) else None
 
 
 class HookOperations:
@@ -222,24 +238,11 @@ class HookOperations:
         self._hooks = config.hooks
 
     @operation(_Name)
-    def hook(self, request: _Name, reply: Reply) -> None:
+    def hook(self, request: _Name, _entry: RequestEntry) -> Answer:
         """Answer with the definition of a hook; None if no hook has that name."""
         hook = self._hooks.get(request.name)
-        if hook is None:
-            reply(done(hook=None))
-            return
-        reply(
-            done(
-                hook={
-                    "task": hook.task,
-                    "kind": hook.kind,
-                    "secret": hook.secret,
-                    "events": hook.events,
-                    "when": hook.when,
-                    "params": hook.params,
-                }
-            )
-        )
+        names = ("task", "kind", "secret", "events", "when", "params")
+        return done(hook=None if hook is None else {name: getattr(hook, name) for name in names})
 
 
 _MAX_BYTES = 1 << 20
@@ -263,17 +266,13 @@ class CertificateReader:
         self._paths = [path for path in (config.http.tls_cert, config.http.tls_key) if path is not None]
 
     @operation(_Version)
-    def certificate(self, request: _Version, reply: Reply) -> None:
+    def certificate(self, request: _Version, _entry: RequestEntry) -> Procedure[Answer]:
         """Answer with the version of certificate and key, and, unless the worker has that version, both as PEM."""
-        paths, version = self._paths, request.version
-
-        def deliver(result: _Found | BaseException) -> None:
-            if isinstance(result, BaseException):
-                reply(refused(409, f"cannot read the certificate: {result}"))
-            else:
-                reply(done(version=result[0], pem=result[1]))
-
-        self._files.submit(lambda: _read_certificate(paths, version), deliver)
+        paths = self._paths
+        found: _Found | BaseException = yield self._files.work(lambda: _read_certificate(paths, request.version))
+        if isinstance(found, BaseException):
+            return refused(409, f"cannot read the certificate: {found}")
+        return done(version=found[0], pem=found[1])
 
 
 def _read_certificate(paths: list[str], known_version: str | None) -> _Found:

@@ -8,18 +8,18 @@ scheduler dies, whole slices are done, and the next scheduler announces them. A 
 command. The job then continues, and the answer has the total number of rows.
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
 from store.daemon_values import get_meta, set_meta
 from store.database import Database
-from supervisor.scheduler.database.commits import Change, Committer
-from supervisor.scheduler.loop.daemon_state import DaemonState
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.long_reads import LongReads
-from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Procedure, Refused, Turn, Wait
 
 _PROGRESS = "bulk"
 """Name in the store of the last job's progress: {command, event, began, affected, told}.
@@ -34,7 +34,6 @@ Without pauses, the log would grow with the job. No client waits for a job witho
 """
 
 Progress = dict[str, Any]
-T = TypeVar("T")
 
 
 class ShuttingDown(Exception):
@@ -52,10 +51,8 @@ class Job(Struct, frozen=True, kw_only=True):
     """Change the rows of a slice and return their number; called in the store thread, with the time in ms."""
     event: str | None
     """Kind of the event that announces the job; None for no event."""
-    done: Callable[[int], None]
-    """Called with the number of changed rows."""
-    failed: Callable[[BaseException], None]
-    """Called when the job fails; slices that are stored remain."""
+    record: Callable[[Change, Callable[[], int]], None] = lambda _change, _affected: None
+    """Adds the job to the audit log in the change of each slice, with the number of rows up to there."""
     began_ms: int = 0
     """Time of the command's first request in ms since the epoch, for :meth:`BulkJobs.began_ms`; 0 if not needed."""
 
@@ -69,28 +66,18 @@ def last_job(db: Database) -> Progress | None:
 class BulkJobs:
     """Carries out jobs one after the other."""
 
-    def __init__(
-        self, loop: Loop, daemon: DaemonState, committer: Committer, reading: LongReads, last: Progress | None
-    ) -> None:
+    def __init__(self, core: Core, reading: LongReads, last: Progress | None) -> None:
         """`last`: the progress of the last job that an earlier scheduler began."""
-        self._loop = loop
-        self._daemon = daemon
-        self._committer = committer
+        self._loop = core.loop
+        self._daemon = core.daemon
+        self._committer = core.committer
         self._reading = reading
         self._last = last
-        self._waiting: deque[Job] = deque()
-        self._job: Job | None = None
-        self._slices: deque[str] = deque()
-        self._affected = 0
+        self._turn = Turn()
 
-    @property
-    def ending(self) -> bool:
-        """Whether the daemon is shutting down, when jobs fail."""
-        return self._daemon.ending
-
-    def read(self, find: Callable[[Database], T], then: Callable[[T | BaseException], None]) -> None:
-        """Call ``find(db)`` in the reading thread, then `then` in the loop with its result or exception."""
-        self._reading.submit(find, then)
+    def result_of(self, find: Callable[[Database], object]) -> Wait:
+        """Return the wait for the result of ``find(db)`` in the reading thread."""
+        return self._reading.result_of(find)
 
     def announce_unreported(self, change: Change) -> None:
         """Announce the slices that an earlier scheduler stored but did not announce."""
@@ -107,79 +94,59 @@ class BulkJobs:
         progress = self._last
         return progress["affected"] if progress is not None and progress["command"] == command else 0
 
-    def submit(self, job: Job) -> None:
-        """Queue a job; it begins after the jobs before it."""
-        self._waiting.append(job)
-        if self._job is None:
-            self._start_next()
+    def carry_out(self, job: Job) -> Procedure[int]:
+        """Carry out a job after the jobs before it; return the number of changed rows.
 
-    def _start_next(self) -> None:
-        if self._waiting:
-            self._job = job = self._waiting.popleft()
-            self._affected = 0
-            self._reading.submit(job.find, lambda slices: self._extend(job, slices))
+        If it is refused, the slices that are stored remain, and are announced.
+        """
+        yield self._turn.take
+        others, affected = self._done_before(job.command), 0
+        try:
+            slices = yield self._reading.result_of(job.find)
+            for number, rows in enumerate(slices, 1):
+                self._refuse_at_end()
+                last = number == len(slices)
+                change = self._committer.change()
+                work = partial(
+                    self._work, job=job, rows=rows, now_ms=change.now_ms, affected=others + affected, last=last
+                )
+                worked, total = change.read(work), others + affected
+                job.record(change, lambda: total + worked.result[0])  # noqa: B023 - called before the next slice
+                if last and job.event is not None:
+                    event, before = job.event, affected
+                    change.announce_result(lambda _db: [(event, {"affected": before + worked.result[0]})])  # noqa: B023 - called before the next slice
+                yield self._committer.stored_or_refused(change)
+                changed, pause_ms = worked.result
+                affected += changed
+                yield self._loop.pause(pause_ms)  # even a pause of 0 lets other changes go first
+        except Refused:
+            if job.event is not None and affected:
+                with self._committer.changing() as change:
+                    self._announce(_progress(job, others + affected, others), change)
+            raise
+        finally:
+            self._turn.leave()
+        return others + affected
 
-    def _extend(self, job: Job, slices: list[str] | BaseException) -> None:
-        if isinstance(slices, BaseException):
-            self._give_up(job, slices)
-            return
-        self._slices.extend(slices)
-        self._next(job)
+    def _refuse_at_end(self) -> None:
+        if self._daemon.ending:
+            raise Refused(ShuttingDown("the daemon is shutting down"))
 
-    def _next(self, job: Job) -> None:
-        if not self._slices:
-            self._finish(job)
-        elif self.ending:
-            self._give_up(job, ShuttingDown("the daemon is shutting down"))
-        else:
-            self._commit_slice(job, self._slices.popleft())
-
-    def _commit_slice(self, job: Job, rows: str) -> None:
-        before, last, others = self._affected, not self._slices, self._done_before(job.command)
-
-        def work(db: Database) -> tuple[int, int]:
-            """Return the number of changed rows, and the pause before the next slice in ms."""
-            changed = job.work(db, rows, change.now_ms)
-            if job.event is None:
-                return changed, _PAUSE_MS if db.has_backlog() else 0
-            affected = others + before + changed
-            set_meta(db, _PROGRESS, _progress(job, affected, affected if last else others))
-            return changed, 0
-
-        def stored(worked: tuple[int, int]) -> None:
-            changed, pause_ms = worked
-            self._affected = before + changed
-            # Even a pause of 0 lets other changes go first.
-            self._loop.after(pause_ms, lambda: self._next(job))
-
-        with self._committer.changing(lambda error: self._give_up(job, error)) as change:
-            worked = change.read(work)
-            if last and job.event is not None:
-                event = job.event
-                change.announce_result(lambda _db: [(event, {"affected": before + worked.result[0]})])
-            worked.then(stored)
-
-    def _finish(self, job: Job) -> None:
-        self._job = None
-        job.done(self._done_before(job.command) + self._affected)
-        self._start_next()
-
-    def _give_up(self, job: Job, error: BaseException) -> None:
-        self._slices.clear()
-        if job.event is not None and self._affected:
-            with self._committer.changing() as change:
-                others = self._done_before(job.command)
-                self._announce(_progress(job, others + self._affected, others), change)
-        self._job = None
-        job.failed(error)
-        self._start_next()
+    def _work(self, db: Database, *, job: Job, rows: str, now_ms: int, affected: int, last: bool) -> tuple[int, int]:
+        """Change the rows of a slice; return their number, and the pause before the next slice in ms."""
+        changed = job.work(db, rows, now_ms)
+        if job.event is None:
+            return changed, _PAUSE_MS if db.has_backlog() else 0
+        before = self._done_before(job.command)
+        set_meta(db, _PROGRESS, _progress(job, affected + changed, affected + changed if last else before))
+        return changed, 0
 
     @staticmethod
     def _announce(progress: Progress, change: Change) -> None:
         affected: int = progress["affected"]
         unannounced = affected - progress.get("told", 0)
         if unannounced:
-            change.write(lambda db: set_meta(db, _PROGRESS, {**progress, "told": affected}))
+            change.write(set_meta, _PROGRESS, {**progress, "told": affected})
             change.announce(progress["event"], {"affected": unannounced})
 
 

@@ -1,11 +1,12 @@
 """Operations on many runs, and the deletion of one run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple, Protocol, TypedDict
 
 from store.database import Database
 from store.runs.bulk import (
-    RunSelector,
+    RunSelection,
     find_active,
     find_deleted,
     find_ended,
@@ -15,40 +16,41 @@ from store.runs.bulk import (
     unmark_deleted,
 )
 from store.runs.filter import RunFilter
+from store.runs.flows import get_flow, next_attempt
 from store.runs.ids import derived_ulid
-from store.runs.writes import delete_run, get_run
+from store.runs.writes import Run, delete_run, get_run
 from supervisor.config.model import Task
+from supervisor.ipc.plural import NAMED, counted_with_names
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
-from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.control.socket_operation import (
+from supervisor.scheduler.control.control_socket import (
+    Answer,
     Arguments,
     Number,
-    Reply,
+    RequestEntry,
     Ulid,
     done,
     operation,
     refused,
     refused_for_now,
     shutting_down,
-    unavailable,
 )
+from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, StoreStuck
-from supervisor.scheduler.database.retention import Retention
-from supervisor.scheduler.runs import run_transitions, secret_parameters
+from supervisor.scheduler.database.retention import RetentionChecks
+from supervisor.scheduler.loop.procedures import Procedure, Refused
+from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
-from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
-from supervisor.scheduler.runs.run_parameters import NOTHING, InvalidParameters, ParameterValues, accept_again
+from supervisor.scheduler.runs.private_data import PrivateData
+from supervisor.scheduler.runs.run_parameters import InvalidParameters, ParameterValues, accept_again
 
 _STOPS = 200
 """Number of runs to stop in one turn of the loop; they take a few milliseconds."""
 _UNFINISHED = "it did not finish"
 _ID_CHARACTERS = 26
-_NAMED = 3
-"""Number of runs that an answer names, for the audit log."""
 
 
-class _Run(Arguments):
+class _RunArguments(Arguments):
     run: str
     by: str
 
@@ -83,6 +85,8 @@ class _Restore(_Bulk):
 
 class _Rerun(_Bulk):
     triggered_by: str
+    failed: bool = False
+    """Whether flows continue: their next attempts repeat only what did not succeed."""
     credential: str = ""
 
 
@@ -95,9 +99,13 @@ class _RerunTask(NamedTuple):
     """Whether an earlier request with the same command id has created it."""
     given: ParameterValues
     """Parameter values of the run that is repeated."""
+    continued: Run | None = None
+    """The run of a flow of which it is the next attempt."""
+    refusal: str | None = None
+    """Why a flow cannot continue."""
 
 
-class Runs(Protocol):
+class BulkRuns(Protocol):
     """Starts and stops runs."""
 
     @property
@@ -121,10 +129,10 @@ class BulkOperations:
     def __init__(
         self,
         core: Core,
-        runs: Runs,
+        runs: BulkRuns,
         units: dict[str, Unit],
         bulk: BulkJobs,
-        retention: Retention,
+        retention: RetentionChecks,
         limit: TriggerLimit,
     ) -> None:
         self._loop = core.loop
@@ -135,159 +143,122 @@ class BulkOperations:
         self._bulk = bulk
         self._retention = retention
         self._limit = limit
-        self._checks = ParameterChecks(core.loop)
         self._last_ms = 0
 
-    @operation(_Run)
-    def run_delete(self, request: _Run, reply: Reply) -> None:
+    @operation(_RunArguments)
+    def run_delete(self, request: _RunArguments, entry: RequestEntry) -> Procedure[Answer]:
         """Delete a run so that it can be restored; a pending run is first ended, an active one refused.
 
         While nothing can be stored, a pending run is left alone.
         """
         run_id = request.run
         run = self._runs.live.get(run_id)
-        if run is not None and run.state in run_transitions.HELD_BY_ROOT:
-            reply(refused(409, f"{run_id} is running; stop it first"))
-            return
-
-        if run is None:
-            change = self._committer.change(unavailable(reply))
-        elif not self._committer.storing:
-            unavailable(reply)(StoreStuck())
-            return
-        else:
-            # The run ends in memory at once, so this change must be retried until it is stored.
-            # It contains end and deletion, so that no client sees the end alone.
-            change = self._committer.change()
+        if run is not None and run.state in run_transitions.STARTED:
+            return refused(409, f"{run_id} is running; stop it first")
+        if run is not None and not self._committer.storing:
+            raise Refused(StoreStuck())
+        change = self._committer.change()
+        if run is not None:
             self._runs.stop(run, change, by=request.by)
         at_ms = self._moment_ms()
-        task_name = change.read(lambda db: _delete(db, run_id, at_ms))
+        task_name = change.read(_delete, run_id, at_ms)
+        entry.record(change, lambda: None if task_name.result is None else "")
         change.announce_result(
             lambda _db: [("run.deleted", {"runId": run_id, "taskName": task_name.result})] if task_name.result else []
         )
-
-        def stored() -> None:
-            self._retention.deleted()
-            reply(done())
-
-        change.then(stored)
-        self._committer.commit(change)
+        # A run that waited has ended in memory, so its change must be retried until it is stored. The change contains
+        # end and deletion, so that no client sees the end alone.
+        yield self._committer.stored_or_refused(change) if run is None else self._committer.stored(change)
+        self._retention.deleted()
+        return done()
 
     def _moment_ms(self) -> int:
         """Return a time for a deletion in ms since the epoch; each is later than the one before."""
         self._last_ms = max(self._loop.now_ms(), self._last_ms + 1)
         return self._last_ms
 
-    @operation(_Bulk)
-    def bulk_delete(self, request: _Bulk, reply: Reply) -> None:
+    @operation(_Bulk, _UNFINISHED)
+    def bulk_delete(self, request: _Bulk, entry: RequestEntry) -> Procedure[Answer]:
         """Delete the selected runs that have ended; all get the same time, which identifies this deletion."""
         at_ms = self._bulk.began_ms(request.command) or self._moment_ms()
-
         first: list[str] = []
-
-        def find(db: Database) -> list[str]:
-            slices = find_ended(db, _selector(request))
-            first.extend(first_ids(db, slices, _NAMED))
-            return slices
-
-        def deleted(affected: int) -> None:
-            self._retention.deleted()
-            reply(done(affected=affected, first=first, deleted_at=at_ms))
-
-        self._bulk.submit(
+        affected = yield from self._bulk.carry_out(
             Job(
                 command=request.command,
-                find=find,
+                find=lambda db: _with_first(db, find_ended(db, _selector(request)), first),
                 work=lambda db, rows, _now_ms: mark_deleted(db, rows, at_ms),
                 event="run.deleted",
-                done=deleted,
-                failed=unavailable(reply, _UNFINISHED),
+                record=partial(_record, entry, first),
                 began_ms=at_ms,
             )
         )
+        self._retention.deleted()
+        return done(affected=affected, first=first, deleted_at=at_ms)
 
-    @operation(_Restore)
-    def bulk_restore(self, request: _Restore, reply: Reply) -> None:
+    @operation(_Restore, _UNFINISHED)
+    def bulk_restore(self, request: _Restore, entry: RequestEntry) -> Procedure[Answer]:
         """Restore the selected runs that were deleted within the undo window; `deleted_at` selects one deletion."""
         window_ms = self._retention.undo_window_ms
         deleted_at = request.deleted_at
         now_ms = self._loop.now_ms()
         first: list[str] = []
-
-        def find(db: Database) -> list[str]:
-            slices = find_deleted(db, _selector(request), now_ms - window_ms, deleted_at)
-            first.extend(first_ids(db, slices, _NAMED))
-            return slices
-
-        self._bulk.submit(
+        affected = yield from self._bulk.carry_out(
             Job(
                 command=request.command,
-                find=find,
+                find=lambda db: _with_first(
+                    db, find_deleted(db, _selector(request), now_ms - window_ms, deleted_at), first
+                ),
                 work=lambda db, rows, at_ms: unmark_deleted(db, rows, at_ms - window_ms, deleted_at),
                 event="run.restored",
-                done=lambda affected: reply(done(affected=affected, first=first)),
-                failed=unavailable(reply, _UNFINISHED),
+                record=partial(_record, entry, first),
             )
         )
+        return done(affected=affected, first=first)
 
-    @operation(_Bulk)
-    def bulk_stop(self, request: _Bulk, reply: Reply) -> None:
+    @operation(_Bulk, _UNFINISHED)
+    def bulk_stop(self, request: _Bulk, entry: RequestEntry) -> Procedure[Answer]:
         """Stop the selected runs that are active and not already stopping.
 
         While nothing can be stored, answer once all are stopped; it is stored later.
         """
-
-        def stop_all(ids: list[str] | BaseException) -> None:
-            if isinstance(ids, BaseException):
-                unavailable(reply, _UNFINISHED)(ids)
-            else:
-                self._stop_some(ids, [], request.by, reply)
-
-        self._bulk.read(lambda db: find_active(db, _selector(request)), stop_all)
-
-    def _stop_some(self, ids: list[str], stopped: list[str], by: str, reply: Reply) -> None:
+        ids: list[str] = yield self._bulk.result_of(lambda db: find_active(db, _selector(request)))
+        stopped: list[str] = []
         change = self._committer.change()
-        for run_id in ids[:_STOPS]:
+        for number, run_id in enumerate(ids):
+            if number and number % _STOPS == 0:
+                _record_stops(entry, change, stopped)
+                self._committer.commit(change)
+                yield self._loop.pause()
+                change = self._committer.change()
             run = self._runs.live.get(run_id)
             if run is not None and run.state is not run_transitions.State.STOPPING:
-                self._runs.stop(run, change, by=by)
+                self._runs.stop(run, change, by=request.by)
                 stopped.append(run_id)
-        remaining = ids[_STOPS:]
-        if remaining:
-            self._committer.commit(change)
-            self._loop.after(0, lambda: self._stop_some(remaining, stopped, by, reply))
+        _record_stops(entry, change, stopped)
+        if self._committer.storing:
+            yield self._committer.stored(change)
         else:
-            answer = done(affected=len(stopped), first=stopped[:_NAMED])
-            storing = self._committer.storing
-            if storing:
-                change.then(lambda: reply(answer))
             self._committer.commit(change)
-            if not storing:
-                reply(answer)
+        return done(affected=len(stopped), first=stopped[:NAMED])
 
     @operation(_Rerun)
-    def bulk_rerun(self, request: _Rerun, reply: Reply) -> None:
+    def bulk_rerun(self, request: _Rerun, entry: RequestEntry) -> Procedure[Answer]:
         """Run each task of the selected runs once, with the parameter values of its newest selected run.
 
         A repeated request returns the same runs. If any values are no longer valid, no run starts.
         """
-        data_dir = self._daemon.boot.data_dir
-
-        def find(db: Database) -> dict[str, _RerunTask]:
-            newest = find_newest(db, _selector(request))
-            return {name: _again(db, data_dir, request.command, name, run) for name, run in newest.items()}
-
-        def rerun_all(tasks: dict[str, _RerunTask] | BaseException) -> None:
-            if isinstance(tasks, BaseException):
-                unavailable(reply, _UNFINISHED)(tasks)
-            elif self._daemon.ending:
-                reply(shutting_down())
-            else:
-                self._run_all(tasks, request, reply)
-
-        self._bulk.read(find, rerun_all)
-
-    def _run_all(self, tasks: dict[str, _RerunTask], request: _Rerun, reply: Reply) -> None:
+        private = PrivateData(self._daemon.boot)
+        try:
+            tasks: dict[str, _RerunTask] = yield self._bulk.result_of(lambda db: _reruns(db, private, request))
+        except Refused as refusal:
+            return refused(503, f"{_UNFINISHED}: {refusal.error}")
+        if self._daemon.ending:
+            return shutting_down()
+        refusals = [
+            {"location": f"tasks.{name}", "message": again.refusal} for name, again in tasks.items() if again.refusal
+        ]
+        if refusals:
+            return refused(409, "A flow cannot continue; nothing was started", refusals)
         triggered: list[dict[str, str]] = []
         new: list[_NewRun] = []
         for name, again in tasks.items():
@@ -297,29 +268,8 @@ class BulkOperations:
                 continue
             triggered.append({"run_id": again.run_id, "task_name": name})
             if not again.exists:
-                new.append(_NewRun(unit, task, again.run_id, again.given))
-
-        def checked(results: list[ParameterValues | InvalidParameters] | InvalidParameters) -> None:
-            if self._daemon.ending:
-                reply(shutting_down())
-            elif isinstance(results, InvalidParameters):
-                reply(refused(409, f"The parameters cannot be checked; nothing was started: {results}"))
-            elif any(new_run.unit.task is not new_run.task or not new_run.unit.configured for new_run in new):
-                self._run_all(tasks, request, reply)  # a reload during the check
-            else:
-                self._start_all(new, results, triggered, request, reply)
-
-        waits = any(must_wait(new_run.task, new_run.given.names) for new_run in new)
-        self._checks.call(lambda: [_accepted(new_run) for new_run in new], checked, waits=waits)
-
-    def _start_all(
-        self,
-        new: list["_NewRun"],
-        results: list[ParameterValues | InvalidParameters],
-        triggered: list[dict[str, str]],
-        request: _Rerun,
-        reply: Reply,
-    ) -> None:
+                new.append(_NewRun(unit, task, again.run_id, again.given, again.continued))
+        results = [_accepted(new_run) for new_run in new]
         errors = [
             {"location": f"tasks.{new_run.task.name}.params.{wrong.name}", "message": wrong.message}
             for new_run, result in zip(new, results, strict=True)
@@ -327,20 +277,31 @@ class BulkOperations:
             for wrong in result.wrong
         ]
         if errors:
-            reply(refused(409, "Parameters of a selected run are no longer valid; nothing was started", errors))
-            return
+            return refused(409, "Parameters of a selected run are no longer valid; nothing was started", errors)
         trigger, by = request.triggered_by, request.by
         credential = request.credential or by
         if new and (wait_s := self._limit.blocked_s(credential)):
-            reply(refused_for_now(self._limit.refusal(by, wait_s), wait_s))
-            return
+            return refused_for_now(self._limit.refusal(by, wait_s), wait_s)
         self._limit.count(credential, len(new))
-        with self._committer.changing(unavailable(reply)) as change:
-            for new_run, params in zip(new, results, strict=True):
-                if isinstance(params, ParameterValues) and new_run.run_id not in self._runs.live:
-                    run = RunRequest(trigger=trigger, run_id=new_run.run_id, by=by, params=params)
-                    self._runs.create_task_run(new_run.unit, new_run.task, change, run)
-            change.then(lambda: reply(done(triggered=triggered)))
+        change = self._committer.change()
+        for new_run, params in zip(new, results, strict=True):
+            if isinstance(params, ParameterValues) and new_run.run_id not in self._runs.live:
+                earlier = new_run.continued
+                run = RunRequest(
+                    trigger=trigger,
+                    run_id=new_run.run_id,
+                    by=by,
+                    params=params,
+                    scheduled_at=None if earlier is None else earlier.scheduled_at,
+                    retry_of=None if earlier is None else earlier.id,
+                    attempt=0 if earlier is None else earlier.retry_attempt + 1,
+                )
+                self._runs.create_task_run(new_run.unit, new_run.task, change, run)
+        if new:
+            effect = counted_with_names([f"{run['task_name']} {run['run_id']}" for run in triggered], "run")
+            entry.record(change, lambda: effect)
+        yield self._committer.stored_or_refused(change)
+        return done(triggered=triggered)
 
 
 class _NewRun(NamedTuple):
@@ -351,6 +312,24 @@ class _NewRun(NamedTuple):
     run_id: str
     given: ParameterValues
     """Parameter values of the run that is repeated."""
+    continued: Run | None = None
+    """The run of a flow of which it is the next attempt."""
+
+
+def _with_first(db: Database, slices: list[str], first: list[str]) -> list[str]:
+    """Return the slices; add the first ids in them to `first`."""
+    first.extend(first_ids(db, slices, NAMED))
+    return slices
+
+
+def _record(entry: RequestEntry, first: list[str], change: Change, affected: Callable[[], int]) -> None:
+    entry.record(change, lambda: counted_with_names(first, "run", affected()))
+
+
+def _record_stops(entry: RequestEntry, change: Change, stopped: list[str]) -> None:
+    if stopped:
+        effect = counted_with_names(stopped, "run")
+        entry.record(change, lambda: effect)
 
 
 def _accepted(new_run: _NewRun) -> ParameterValues | InvalidParameters:
@@ -360,15 +339,44 @@ def _accepted(new_run: _NewRun) -> ParameterValues | InvalidParameters:
         return err
 
 
-def _again(db: Database, data_dir: str, command: str, name: str, newest: str) -> _RerunTask:
-    run_id = derived_ulid(command, name)
-    run = get_run(db, newest, True)
-    given = NOTHING if run is None else secret_parameters.values_of_run(data_dir, run)
-    return _RerunTask(run_id, get_run(db, run_id, True) is not None, given)
+def _reruns(db: Database, private: PrivateData, request: _Rerun) -> dict[str, _RerunTask]:
+    """Return the tasks of the selected runs, by name.
+
+    Behind a run inside a flow is its flow, unless the run was named or the caller is limited to some tasks.
+    """
+    tasks: dict[str, _RerunTask] = {}
+    to_flows = request.match_all and request.filter.get("tasks") is None
+    for newest in find_newest(db, _selector(request)).values():
+        run = get_run(db, newest, True)
+        while to_flows and run is not None and run.flow_run_id is not None:
+            run = get_run(db, run.flow_run_id, True)
+        if run is None or run.task_name in tasks:
+            continue
+        is_flow = request.failed and get_flow(db, run.id) is not None
+        if request.failed and request.match_all and not is_flow:
+            continue
+        run_id = derived_ulid(request.command, run.task_name)
+        exists = get_run(db, run_id, True) is not None
+        refusal = _refusal(db, run, is_flow=is_flow) if request.failed and not exists else None
+        given = private.parameters_of(run)
+        tasks[run.task_name] = _RerunTask(run_id, exists, given, run if request.failed else None, refusal)
+    return tasks
 
 
-def _selector(request: _Bulk) -> RunSelector:
-    return RunSelector(
+def _refusal(db: Database, run: Run, *, is_flow: bool) -> str | None:
+    """Return why a run is not that of a flow which can continue; None if it is."""
+    if not is_flow:
+        return f"{run.id} is not the run of a flow that has begun"
+    if run.status != "ended":
+        return f"{run.id} has not ended"
+    if run.end_reason == "succeeded":
+        return f"{run.id} has succeeded"
+    later = next_attempt(db, run)
+    return None if later is None else f"{run.id} has a later attempt: {later}"
+
+
+def _selector(request: _Bulk) -> RunSelection:
+    return RunSelection(
         match_all=request.match_all,
         filter=RunFilter(**request.filter),
         except_ids=_unpacked(request.except_ids),

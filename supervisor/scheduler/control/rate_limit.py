@@ -1,12 +1,17 @@
 """Rate limits: actions per client and minute. The scheduler counts them, because API workers share the limits."""
 
 import collections
-from collections.abc import Callable
+import hmac
+from collections.abc import Callable, Mapping
 
 from supervisor.config.model import Config
+from supervisor.scheduler.loop.loop import Loop
 
 _WINDOW_S = 60.0
 _MAX_CLIENTS = 10_000
+_DAY_MS = 86_400_000
+_FAMILIAR_MS = 30 * _DAY_MS
+_MAX_FAMILIAR = 1000
 
 
 class RateLimit:
@@ -53,16 +58,24 @@ class LoginLimit:
     """The limits of wrong passwords.
 
     A client may send 10 per minute. All clients together may send 100 per minute for one account. A client that has
-    sent the account's right password is exempt from the second limit. Otherwise strangers on many hosts could keep a
-    person from logging in.
+    sent the account's right password within 30 days is exempt from the second limit. Otherwise strangers on many hosts
+    could keep a person from logging in.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives monotonic seconds."""
-        self._of_client = RateLimit(clock, 10)
-        self._of_account = RateLimit(clock, 100)
-        self._familiar: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
-        """Pairs of an account and a client that has sent its right password."""
+    def __init__(self, loop: Loop, key: str, familiar: Mapping[str, int]) -> None:
+        """Create the limits.
+
+        Args:
+            loop: gives the time.
+            key: secret for the MACs, which keep addresses and account names out of the database.
+            familiar: the stored familiar clients.
+        """
+        self._loop = loop
+        self._key = key.encode()
+        self._of_client = RateLimit(loop.now_s, 10)
+        self._of_account = RateLimit(loop.now_s, 100)
+        self.familiar = dict(familiar)
+        """Last time in ms at which a client sent the right password, by the MAC of account and client."""
 
     def blocked_s(self, client: str, account: str) -> int:
         """Return the seconds until the client may try a password of the account, rounded up; 0 if it may try now.
@@ -79,14 +92,26 @@ class LoginLimit:
             self._of_account.count(account)
 
     def _counts(self, client: str, account: str) -> bool:
-        return bool(account) and (account, client) not in self._familiar
+        return bool(account) and self._age_ms(self._mac(client, account)) >= _FAMILIAR_MS
 
-    def succeeded(self, client: str, account: str) -> None:
-        """Remember that the client sent the right password of the account."""
-        self._familiar[account, client] = None
-        self._familiar.move_to_end((account, client))
-        if len(self._familiar) > _MAX_CLIENTS:
-            self._familiar.popitem(last=False)
+    def succeeded(self, client: str, account: str) -> bool:
+        """Remember that the client sent the right password of the account; return whether `familiar` changed.
+
+        A client that is already familiar is stored at most once a day.
+        """
+        mac = self._mac(client, account)
+        if self._age_ms(mac) < _DAY_MS:
+            return False
+        self.familiar[mac] = self._loop.now_ms()
+        newest = sorted(self.familiar, key=self._age_ms)[:_MAX_FAMILIAR]
+        self.familiar = {mac: self.familiar[mac] for mac in newest if self._age_ms(mac) < _FAMILIAR_MS}
+        return True
+
+    def _age_ms(self, mac: str) -> int:
+        return self._loop.now_ms() - self.familiar.get(mac, -_FAMILIAR_MS)
+
+    def _mac(self, client: str, account: str) -> str:
+        return hmac.digest(self._key, f"login\n{account}\n{client}".encode(), "sha256").hex()
 
 
 class TriggerLimit(RateLimit):

@@ -11,37 +11,39 @@ from msgspec import Meta
 
 from store import idempotency
 from store.errors import Conflict
-from store.idempotency import Claim as KeyClaim
 from store.runs.writes import get_run
 from supervisor.config.model import Task
-from supervisor.host.cgroup_names import run_of
 from supervisor.host.cgroup_usage import directory_of, mount_of
+from supervisor.host.cgroups import run_of
 from supervisor.host.process_environ import Environments
 from supervisor.host.procfs import find_process
 from supervisor.schedule.admission import MOST_HOLDERS, Claim, Obstacle, SlotUse
-from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.control.socket_operation import (
+from supervisor.scheduler.control.control_socket import (
+    Answer,
     Arguments,
-    Reply,
+    Number,
+    RequestEntry,
     Ulid,
     done,
     operation,
     refused,
     refused_for_now,
     shutting_down,
-    unavailable,
 )
+from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.loop.procedures import Procedure, Refused, Turn, Wait
 from supervisor.scheduler.runs import run_transitions
-from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
-from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
-from supervisor.scheduler.runs.run_parameters import InvalidParameters, ParameterValues, take
+from supervisor.scheduler.runs.live_units import Due, LiveRun, RunRequest, Unit, expected_of
+from supervisor.scheduler.runs.run_parameters import InvalidParameters, complete_values
 from supervisor.scheduler.runs.run_rows import answer_row
 
 _PATIENCE_S = 0.01
 """How long to wait for the environment of a process: /proc/PID/environ may block on the process's memory lock."""
 _MOST_ANCESTORS = 100
+_MOST_WAITING = 1000
+"""Maximum number of runs of a task that are not yet due, for a new one to be requested for a later time."""
 _OTHER = "The key was used for another request"
 
 
@@ -58,6 +60,10 @@ class Trigger(Arguments):
     request: str = ""
     """Fingerprint of the request, to detect a key that is reused for another one."""
     credential: str = ""
+    run_at: Number | None = None
+    """When it is to start, in milliseconds since the epoch; None: now."""
+    force: bool = False
+    """Whether it starts without being asked for its condition."""
     from_run: Ulid | None = None
     from_process: Annotated[int, Meta(ge=1, le=(1 << 31) - 1)] | None = None
 
@@ -82,37 +88,28 @@ class IdempotencyKeys:
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._turns: dict[str, Turn] = {}
 
-    def trigger(self, request: Trigger, reply: Reply, create: Callable[[Reply], None]) -> None:
-        """Reply with the run that has the key of the request; without one, call `create`."""
-        key = request.key
-        if key is None:
-            create(reply)
-            return
-        if key in self._waiting:
-            self._waiting[key].append(lambda: self.trigger(request, reply, create))
-            return
-        self._waiting[key] = []
+    def take_turn(self, key: str) -> Wait:
+        """Wait until no other request with the key is under way."""
+        return self._turns.setdefault(key, Turn()).take
 
-        def finish(answer: dict[str, object]) -> None:
-            reply(answer)
-            for again in self._waiting.pop(key):
-                again()
+    def leave(self, key: str) -> None:
+        """Let the next request with the key proceed."""
+        if not self._turns[key].leave():
+            del self._turns[key]
 
-        with self._committer.changing(unavailable(finish)) as change:
-            claim = change.read(lambda db: idempotency.find(db, key, change.now_ms))
-            claim.then(lambda key_claim: self._answer(key_claim, request.request, finish, create))
-
-    @staticmethod
-    def _answer(key_claim: KeyClaim | None, fingerprint: str, finish: Reply, create: Callable[[Reply], None]) -> None:
-        if key_claim is None:
-            create(finish)
-        elif key_claim.request == fingerprint:
-            finish(done(run=key_claim.run_id))
-        else:
-            error = {"location": "header.Idempotency-Key", "message": "was used for another request"}
-            finish(refused(422, _OTHER, [error]))
+    def find(self, key: str, request: Trigger) -> Procedure[Answer | None]:
+        """Return the answer with the run that has the key; None if no run has it."""
+        change = self._committer.change()
+        claim = change.read(idempotency.find, key, change.now_ms)
+        yield self._committer.stored_or_refused(change)
+        if claim.result is None:
+            return None
+        if claim.result.request == request.request:
+            return done(run=claim.result.run_id)
+        error = {"location": "header.Idempotency-Key", "message": "was used for another request"}
+        return refused(422, _OTHER, [error])
 
     @staticmethod
     def claim(request: Trigger, change: Change) -> None:
@@ -120,10 +117,10 @@ class IdempotencyKeys:
         key = request.key
         if key is not None:
             run_id, fingerprint = request.run, request.request
-            change.write(lambda db: idempotency.claim(db, key, run_id, fingerprint, change.now_ms))
+            change.write(idempotency.claim, key, run_id, fingerprint, change.now_ms)
 
 
-class Runs(Protocol):
+class RequestedRuns(Protocol):
     """Starts and stops runs, and knows their reasons to wait."""
 
     @property
@@ -155,7 +152,7 @@ class RunOperations:
     def __init__(
         self,
         core: Core,
-        runs: Runs,
+        runs: RequestedRuns,
         units: dict[str, Unit],
         info: dict[str, object],
         daemon_state: Callable[[], dict[str, object]] = dict,
@@ -179,65 +176,66 @@ class RunOperations:
         self._info = info
         self._units = units
         self._keys = IdempotencyKeys(core.committer)
-        self._checks = ParameterChecks(core.loop)
         self._environments = Environments(_PATIENCE_S)
 
     @operation(Arguments)
-    def info(self, _request: Arguments, reply: Reply) -> None:
+    def info(self, _request: Arguments, _entry: RequestEntry) -> Answer:
         """Answer with facts about the configuration and the state of the daemon."""
-        reply(done(**self._info, **self._daemon_state()))
+        return done(**self._info, **self._daemon_state())
 
     @operation(Trigger)
-    def trigger(self, request: Trigger, reply: Reply) -> None:
+    def trigger(self, request: Trigger, entry: RequestEntry) -> Procedure[Answer]:
         """Run a task now; answer after the run is stored, whether it starts, waits, or is refused by ``on_overlap``.
 
         The answer includes the stored row, unless the run was refused or the request was repeated.
         """
+        answer = self._answer_at_once(request)
+        key = request.key
+        if answer is not None:
+            return answer
+        if key is None:
+            return (yield from self._create(request, entry))
+        yield self._keys.take_turn(key)
+        try:
+            return (
+                (yield from self._keys.find(key, request))
+                or self._answer_at_once(request)  # a reload or a repeated request may have come first
+                or (yield from self._create(request, entry))
+            )
+        finally:
+            self._keys.leave(key)
+
+    def _answer_at_once(self, request: Trigger) -> Answer | None:
+        """Return the answer to a request that creates no run; None if it may create one."""
         name = request.task
         unit = self._units.get(name)
-        if request.run in self._runs.live:
-            reply(done())
-        elif unit is None:
-            reply(refused(404, f'no task named "{name}"'))
-        elif unit.task is None:
-            reply(refused(409, f"{name} is a service; use ringward start {name}"))
-        elif not unit.task.api_trigger:
-            reply(refused(403, f"{name} has api_trigger = false: only its schedule may run it"))
-        elif self._daemon.ending:
-            reply(shutting_down())
-        else:
-            self._keys.trigger(request, reply, lambda reply: self._create(unit, request, reply))
+        if request.run in self._runs.live:  # this request is a repetition
+            return done()
+        if unit is None:
+            return refused(404, f'no task named "{name}"')
+        if unit.task is None:
+            return refused(409, f"{name} is a service; use ringward start {name}")
+        if unit.task.external:
+            return refused(409, f"{name} runs elsewhere; its job reports its runs")
+        if not unit.task.api_trigger:
+            return refused(403, f"{name} has api_trigger = false: only its schedule may run it")
+        if self._daemon.ending:
+            return shutting_down()
+        return None
 
-    def _create(self, unit: Unit, request: Trigger, reply: Reply) -> None:
-        task = unit.task
-        if task is None or not unit.configured:  # a reload removed it while its key was looked up
-            reply(refused(404, f'no task named "{unit.name}"'))
-            return
-        values = request.params or {}
-
-        def checked(result: ParameterValues | InvalidParameters) -> None:
-            if self._daemon.ending:
-                reply(shutting_down())
-            elif request.run in self._runs.live:  # created during the check, by a repeated request
-                reply(done())
-            elif unit.task is not task or not unit.configured:  # a reload during the check
-                self._create(unit, request, reply)
-            elif isinstance(result, InvalidParameters):
-                errors = [{"location": f"body.params.{wrong.name}", "message": wrong.message} for wrong in result.wrong]
-                reply(refused(422, f"Invalid parameters for {unit.name}", errors))
-            else:
-                self._create_with(unit, task, result, request, reply)
-
-        self._checks.call(lambda: take(task, values), checked, waits=must_wait(task, values))
-
-    def _create_with(self, unit: Unit, task: Task, params: ParameterValues, request: Trigger, reply: Reply) -> None:
-        def on_failed(error: BaseException) -> None:
-            if isinstance(error, Conflict):  # the run id exists, so this request is a repetition
-                reply(done())
-            else:
-                unavailable(reply)(error)
-
-        holders = self._runs.holders_in_the_way(task, self._committer.change().now_ms)
+    def _create(self, request: Trigger, entry: RequestEntry) -> Procedure[Answer]:
+        """Create the run of a request for a task; return the answer once it is stored."""
+        unit = self._units[request.task]
+        task = unit.definition
+        assert isinstance(task, Task)  # noqa: S101 - see _answer_at_once
+        try:
+            params = complete_values(task, request.params or {})
+        except InvalidParameters as err:
+            errors = [{"location": f"body.params.{wrong.name}", "message": wrong.message} for wrong in err.wrong]
+            return refused(422, f"Invalid parameters for {unit.name}", errors)
+        if request.run_at is not None and len(unit.waiting) >= _MOST_WAITING:
+            return refused(409, f"{unit.name} has {len(unit.waiting)} runs that wait for their time")
+        holders = self._runs.holders_in_the_way(task, self._committer.change().now_ms) if request.run_at is None else {}
         caller = self._caller(request, holders) if holders else None
         if caller is not None:
             slot = holders[caller.id]
@@ -245,20 +243,32 @@ class RunOperations:
                 f"A run of {unit.name} would wait for the slot {slot}, which the requesting run {caller.id} of"
                 f" {caller.unit.name} holds; start it after {caller.unit.name} has ended, or raise slots.{slot}.size"
             )
-            reply(refused(409, message))
-            return
+            return refused(409, message)
         credential = request.credential or request.by
         if wait_s := self._limit.blocked_s(credential):
-            reply(refused_for_now(self._limit.refusal(request.by, wait_s), wait_s))
-            return
+            return refused_for_now(self._limit.refusal(request.by, wait_s), wait_s)
         self._limit.count(credential)
-        with self._committer.changing(on_failed) as change:
-            new = RunRequest(trigger=request.triggered_by, run_id=request.run, by=request.by, params=params)
-            run = self._runs.create_task_run(unit, task, change, new)
-            self._keys.claim(request, change)
-            refusal = run.state is run_transitions.State.ENDED
-            answer = done() if refusal else done(row=answer_row(run))
-            change.then(lambda: reply(answer))
+        change = self._committer.change()
+        new = RunRequest(
+            trigger=request.triggered_by,
+            run_id=request.run,
+            by=request.by,
+            params=params,
+            unconditional=request.force,
+            due=None if request.run_at is None else Due("at", request.run_at),
+        )
+        run = self._runs.create_task_run(unit, task, change, new)
+        self._keys.claim(request, change)
+        entry.record(change)
+        refusal = run.state is run_transitions.State.ENDED
+        answer = done() if refusal else done(row=answer_row(run))
+        try:
+            yield self._committer.stored_or_refused(change)
+        except Refused as refused_change:
+            if not isinstance(refused_change.error, Conflict):
+                raise
+            return done()  # the run id exists, so this request is a repetition
+        return answer
 
     def _caller(self, request: Trigger, holders: Collection[str]) -> LiveRun | None:
         """Return the run that sent a request, if it is one of `holders`; None otherwise.
@@ -273,15 +283,15 @@ class RunOperations:
         return self._runs.live[run_id] if run_id is not None and run_id in holders else None
 
     @operation(_Runs)
-    def runs_wait(self, request: _Runs, reply: Reply) -> None:
-        """Answer with the slots that each unfinished run uses, and the reasons why it waits."""
+    def runs_wait(self, request: _Runs, _entry: RequestEntry) -> Answer:
+        """Answer with the slots that each unfinished run uses, why it waits, its deadline and its usual duration."""
         live = self._runs.live
         runs = [live[run_id] for run_id in request.runs if run_id in live]
         queued = [run for run in runs if run.state is run_transitions.State.QUEUED]
         waiting_for: dict[str, list[dict[str, object]]] = {
-            run.id: [{"kind": "retry", "until": run.queued_at}]
+            run.id: [{"kind": run.due.kind, "until": None if run.due.is_endless else run.due.at}]
             for run in runs
-            if run.state is run_transitions.State.WAITING
+            if run.due is not None
         }
         for run, reasons in zip(queued, self._runs.obstacles(queued), strict=True):
             waiting_for[run.id] = [
@@ -293,32 +303,36 @@ class RunOperations:
                 }
                 for reason in reasons
             ]
-        details = {run.id: {"uses": run.definition.uses, "waiting_for": waiting_for.get(run.id, [])} for run in runs}
-        reply(done(runs=details))
+        details = {
+            run.id: {
+                "uses": run.definition.uses,
+                "waiting_for": waiting_for.get(run.id, []),
+                "done_by": None if run.scheduled_at is None else run.unit.schedule.deadline(run.scheduled_at),
+                "usual_ms": None if (usual := expected_of(run)) is None else usual.usual_ms,
+            }
+            for run in runs
+        }
+        return done(runs=details)
 
     @operation(_Slots)
-    def slots(self, request: _Slots, reply: Reply) -> None:
+    def slots(self, request: _Slots, _entry: RequestEntry) -> Answer:
         """Answer with the use of each configured slot and of ``max_running``."""
-
-        def runs(claims: list[Claim], slot: str) -> list[tuple[str, str, int]]:
-            return [(claim.run, claim.unit, claim.uses[slot]) for claim in claims]
-
         slots = [
             {
                 "name": slot.name,
                 "size": slot.size,
                 "used": slot.used,
                 "waiting": slot.waiting,
-                "held_by": runs(slot.holders, slot.name),
-                "next_runs": runs(slot.next_runs, slot.name),
+                "held_by": _uses(slot.holders, slot.name),
+                "next_runs": _uses(slot.next_runs, slot.name),
             }
             for slot in self._runs.slots(request.listed)
         ]
         limit, running = self._runs.task_load()
-        reply(done(slots=slots, max_running={"limit": limit, "running": running}))
+        return done(slots=slots, max_running={"limit": limit, "running": running})
 
     @operation(_Stop)
-    def stop(self, request: _Stop, reply: Reply) -> None:
+    def stop(self, request: _Stop, entry: RequestEntry) -> Procedure[Answer]:
         """Stop a run; succeed without effect if it has ended.
 
         For a run with a process, answer as soon as the root is asked: a full disk must not delay a stop. While nothing
@@ -328,20 +342,21 @@ class RunOperations:
         run = self._runs.live.get(run_id)
         change = self._committer.change()
         if run is None:
-            self._answer_ended(run_id, reply)
-            return
-        at_once = run.state in run_transitions.HELD_BY_ROOT or not self._committer.storing
+            ended = change.read(get_run, run_id)
+            yield self._committer.stored_or_refused(change)
+            return refused(404, f"no run with the id {run_id}") if ended.result is None else done()
+        at_once = run.state in run_transitions.STARTED or not self._committer.storing
         self._runs.stop(run, change, by=request.by, force=request.force)
-        if not at_once:
-            change.then(lambda: reply(done()))
-        self._committer.commit(change)
+        entry.record(change)
         if at_once:
-            reply(done())
+            self._committer.commit(change)
+        else:
+            yield self._committer.stored(change)
+        return done()
 
-    def _answer_ended(self, run_id: str, reply: Reply) -> None:
-        with self._committer.changing(unavailable(reply)) as change:
-            unknown = refused(404, f"no run with the id {run_id}")
-            change.read(lambda db: get_run(db, run_id)).then(lambda run: reply(unknown if run is None else done()))
+
+def _uses(claims: list[Claim], slot: str) -> list[tuple[str, str, int]]:
+    return [(claim.run, claim.unit, claim.uses[slot]) for claim in claims]
 
 
 def _owning_runs(pid: int, daemon_id: str, environments: Environments) -> Iterator[str]:

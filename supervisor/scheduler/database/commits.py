@@ -15,7 +15,8 @@ import collections
 import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from store.database import Database
 from store.errors import (
@@ -33,13 +34,14 @@ from store.store_thread import StoreThread
 from supervisor.ipc.log_line import Log
 from supervisor.scheduler.loop.event_log import EventLog
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Wait, Waiter
 
 _RETRY_MS = 1000
 _LINGER_MS = 5
 """How long a change that can wait does so. Its own transaction would delay changes for which clients wait."""
 _SLOW_MS = 5000
-_MAX_TOGETHER = 1000
-"""Maximum number of changes in one transaction; more would delay the first of them."""
+_MAX_TOGETHER = 200
+"""Maximum number of changes in one transaction; more would delay the first of them, for seconds on a busy host."""
 
 _KEPT_EVENTS = 10_000
 _PRUNED_EACH = 1000
@@ -52,6 +54,7 @@ _NOT_NOW = (ServerUnreachable, DatabaseLocked)
 """Errors that occur, after a wait, before any write: no change is at fault, so trying each one alone is useless."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 Write = Callable[[Database], object]
 OnFailed = Callable[[BaseException], None]
@@ -75,7 +78,7 @@ class Change:
             given_up_on: the type of errors on which to abandon the change; after other errors it is retried.
         """
         self.now_ms = now_ms
-        self._on_failed = on_failed
+        self.on_failed = on_failed
         self._given_up_on = given_up_on
         self._undo: list[Callable[[], None]] = []
         self.writes: list[Write] = []
@@ -83,13 +86,15 @@ class Change:
         self.event_sources: list[Callable[[Database], Events]] = []
         self.effects: list[Callable[[], None]] = []
 
-    def write(self, function: Write) -> None:
-        """Call ``function(db)`` in the transaction."""
-        self.writes.append(function)
+    def write(
+        self, function: Callable[Concatenate[Database, P], object], *arguments: P.args, **named: P.kwargs
+    ) -> None:
+        """Call ``function(db, *arguments, **named)`` in the transaction."""
+        self.writes.append(_call(function, arguments, named))
 
-    def read(self, function: Callable[[Database], T]) -> "Read[T]":
-        """Call ``function(db)`` in the transaction, in order with the writes; return a handle to its result."""
-        return Read(self, function)
+    def read(self, function: Callable[Concatenate[Database, P], T], *arguments: P.args, **named: P.kwargs) -> "Read[T]":
+        """Call the function as `write` does, in order with the writes; return a handle to its result."""
+        return Read(self, _call(function, arguments, named))
 
     def announce(self, kind: str, body: dict[str, object]) -> None:
         """Append an event to the outbox in the transaction, and to the events ring afterwards."""
@@ -103,23 +108,33 @@ class Change:
         """Call `effect` in the loop after the change is stored."""
         self.effects.append(effect)
 
+    def stored(self, waiter: Waiter) -> None:
+        """Wait until the change, which another function commits, is stored."""
+        self.then(waiter.resume)
+        self.undo(waiter.close)
+
     def undo(self, function: Callable[[], None]) -> None:
         """Call `function` if the change is abandoned, before ``on_failed``."""
         self._undo.append(function)
 
     def give_up(self, error: BaseException) -> bool:
         """Abandon the change if `error` calls for it, and undo its effects on memory; return whether it did."""
-        if self._on_failed is None or not isinstance(error, self._given_up_on):
+        if self.on_failed is None or not isinstance(error, self._given_up_on):
             return False
         for undo in self._undo:
             undo()
-        self._on_failed(error)
+        self.on_failed(error)
         return True
 
     @property
     def empty(self) -> bool:
         """Whether the change does nothing."""
         return not (self.writes or self.events or self.event_sources or self.effects)
+
+
+def _call(function: Callable[..., T], arguments: tuple[Any, ...], named: dict[str, Any]) -> Callable[[Database], T]:
+    """Return `function` as one of the database alone."""
+    return (lambda db: function(db, *arguments, **named)) if arguments or named else function
 
 
 class Read(Generic[T]):
@@ -228,6 +243,22 @@ class Committer:
             elif not self._lingers:
                 self._lingers = True
                 self._loop.after(_LINGER_MS, self._linger_no_more)
+
+    def stored(self, change: Change) -> Wait:
+        """Commit a change that is retried until it is stored, and wait for that."""
+        return partial(self._commit_for, change)
+
+    def stored_or_refused(self, change: Change) -> Wait:
+        """Commit a change for which a client waits, and wait until it is stored."""
+        return partial(self._commit_or_refuse, change)
+
+    def _commit_for(self, change: Change, waiter: Waiter) -> None:
+        change.then(waiter.resume)
+        self.commit(change)
+
+    def _commit_or_refuse(self, change: Change, waiter: Waiter) -> None:
+        change.on_failed = waiter.refuse
+        self._commit_for(change, waiter)
 
     def _linger_no_more(self) -> None:
         self._lingers = False

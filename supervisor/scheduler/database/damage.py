@@ -16,7 +16,7 @@ from store.errors import DatabaseDamaged, StoreError
 from store.recovery.copies import check, check_copy, suspect
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation
+from supervisor.scheduler.control.control_socket import Answer, Arguments, RequestEntry, done, operation
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 
@@ -75,10 +75,10 @@ class DamageMonitor:
         self._check(str(error))
 
     @operation(_DamageArguments)
-    def database_damaged(self, request: _DamageArguments, reply: Reply) -> None:
+    def database_damaged(self, request: _DamageArguments, _entry: RequestEntry) -> Answer:
         """Check the database after a read of an API worker found damage."""
-        reply(done())
         self._check(request.why)
+        return done()
 
     def suspected(self) -> None:
         """Check the database after the janitor failed to copy it."""

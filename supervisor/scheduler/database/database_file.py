@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from store.errors import DatabaseReplaced, StoreError
 from store.recovery.replaced_files import NO_FILE, File
-from supervisor.host.files import DAMAGED, read_json
+from supervisor.host.files import DAMAGED, read_json, replace_file
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.commits import Committer
@@ -31,7 +31,8 @@ def note_file(boot: DaemonSettings, file: File) -> None:
     Raises:
         OSError: the record cannot be written.
     """
-    _write(_note_path(boot), {"daemon": boot.started_at, "file": file})
+    if noted_file(boot) != file:  # the runtime directory may have no room for writing the same again
+        _write(_note_path(boot), {"daemon": boot.started_at, "file": file})
 
 
 def noted_file(boot: DaemonSettings) -> File:
@@ -74,11 +75,7 @@ def _note_path(boot: DaemonSettings) -> str:
 
 
 def _write(path: str, content: dict[str, object]) -> None:
-    new = f"{path}.new"
-    with open(new, "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o644)  # only our user and the user of API workers can enter the directory
-        json.dump(content, file)
-    os.replace(new, path)
+    replace_file(path, json.dumps(content), mode=0o644)  # only our user and the API's can enter the directory
 
 
 def _remove(path: str) -> None:

@@ -68,7 +68,7 @@ class DiskReserve:
         self._retry_later()
 
     def _restore(self) -> None:
-        """Create the file if it is missing and the disk has space."""
+        """Create the file if it is missing, because of a full disk or a removal, and the disk has space."""
         with self._committer.changing(lambda _error: self._retry_later()) as change:
             change.write(lambda _db: self._try_create())
             change.then(self._report)
@@ -87,10 +87,9 @@ class DiskReserve:
             self._exists = False
 
     def _report(self) -> None:
+        self._retry_later()
         if not self._exists:
             self.check()
-            if self.missing:
-                self._retry_later()
         elif self.missing:
             self.missing = False
             self._log.info("the disk has free space again")

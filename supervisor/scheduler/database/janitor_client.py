@@ -12,29 +12,23 @@ once, without a scan or a pause. If some cannot be removed, the next attempt fol
 may be full for a moment, or stay read-only.
 """
 
-import os
-import subprocess
-import sys
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Protocol
 
 from supervisor.config.daemon_tables import Storage
 from supervisor.config.model import Config
-from supervisor.ipc.child_process import RINGWARD
-from supervisor.ipc.janitor_job import Job, Report
+from supervisor.ipc.backoff import backoff
+from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import DaemonSettings
-from supervisor.scheduler.loop.helper_process import start_tracked
+from supervisor.ipc.messages import DaemonSettings, Message
+from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.loop.paced_work import SOON_MS, PacedWork
 
-_SOON_MS = 1000
 _START_MS = 60_000
 _GROWING_MS = 600_000
-_KEPT_MS = 5000
-_KEPT_MOST_MS = 600_000
-_FAILED = Report(next_ms=0, rest_ms=600_000)
-_MAX_REPORT = 65536
+_KEPT_MS = (5000, 10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 600_000)
+_FAILED = JanitorReport(next_ms=0, rest_ms=600_000)
 
 
 class JanitorListener(Protocol):
@@ -50,14 +44,13 @@ class JanitorListener(Protocol):
         """Handle damage in the database that the janitor found."""
 
 
-class JanitorClient:
+class JanitorClient(HelperClient):
     """Starts the janitor and handles its reports."""
 
     def __init__(self, loop: Loop, boot: DaemonSettings, storage: Storage, log: Log, listener: JanitorListener) -> None:
         self._loop = loop
-        self._log = log
         self._listener = listener
-        self._job = Job(
+        self._job = JanitorJob(
             data_dir=boot.data_dir,
             runtime_dir=boot.runtime_dir,
             database=boot.database,
@@ -67,21 +60,16 @@ class JanitorClient:
             compress_after_ms=storage.compress_after_ms,
             max_log_bytes=storage.max_log_bytes,
         )
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pidfd = -1
-        self._timer: Timer | None = None
-        self._at_s = 0.0
-        self._rested_s = 0.0
-        self._missed = False
-        """Whether a scan was requested while a janitor ran."""
+        self._process = HelperProcess(loop, log, "janitor", self)
+        self._scanning = PacedWork(loop, lambda: self._start(look=True))
         self._purged = False
         """Whether runs were purged while a janitor ran."""
         self._again = Timer(self.purge)
         """Timer of the next attempt to remove files of purged runs."""
         self._kept_files: list[int] = []
         """Numbers of the files that the last attempt could not remove."""
-        self._again_ms = _KEPT_MS
-        """Delay before the next attempt."""
+        self._kept_times = 0
+        """How many earlier attempts kept them."""
         self._scans = False
         """Whether the running janitor scans all logs."""
         self.request(_START_MS)
@@ -98,90 +86,50 @@ class JanitorClient:
             self._job = changed
             self.request()
 
-    def request(self, delay_ms: float = _SOON_MS) -> None:
+    def request(self, delay_ms: float = SOON_MS) -> None:
         """Request a scan in `delay_ms` milliseconds, but not before the pause ends."""
-        if self._process is not None:
-            self._missed = True
-            return
-        now_s = self._loop.now_s()
-        at_s = max(now_s + delay_ms / 1000, self._rested_s)
-        if self._timer is not None and self._at_s <= at_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._at_s = at_s
-        self._timer = self._loop.after((at_s - now_s) * 1000, self._due)
+        self._scanning.request(delay_ms)
 
     def purge(self) -> None:
         """Remove the files of purged runs now, or when the running janitor exits."""
-        if self._process is not None:
+        if self._scanning.busy:
             self._purged = True
         else:
             self._start(look=False)
 
-    def _due(self) -> None:
-        self._timer = None
-        if self._process is not None:
-            self._missed = True
-        else:
-            self._start(look=True)
-
     def _start(self, *, look: bool) -> None:
-        self._scans = look
-        try:
-            process, self._pidfd = start_tracked(
-                [sys.executable, *RINGWARD, "janitor"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-        except OSError as err:
-            self._log.warning(f"cannot start the janitor: {err.strerror}")
-            self._plan_next(_FAILED)
-            return
-        self._process = process
-        self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
-        if process.stdin is not None:
-            with suppress(BrokenPipeError):
-                os.write(process.stdin.fileno(), replace(self._job, look=look).to_line().encode())
+        self._scanning.busy, self._scans = True, look
+        self._process.request("job", {"op": "job", "job": asdict(replace(self._job, look=look))})
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
-        self._loop.unwatch(self._pidfd)
-        os.close(self._pidfd)
-        self._process = None
-        status = process.wait()
-        output = b"" if process.stdout is None else os.read(process.stdout.fileno(), _MAX_REPORT)
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        try:
-            report = Report.from_line(output.decode())
-        except ValueError:
-            self._log.warning(f"the janitor failed with status {status}")
-            report = _FAILED
+    def helper_sent(self, message: Message) -> None:
+        """Handle the report of a janitor."""
+        report = JanitorReport(**message["report"])
         if report.removed:
             self._listener.files_removed(report.removed, report.kept)
         if report.damaged:
             self._listener.database_damaged()
         self._plan_next(report)
-        if self._purged and self._process is None:
-            self._purged = False
-            self.purge()
 
-    def _plan_next(self, report: Report) -> None:
-        if self._scans:
-            self._rested_s = self._loop.now_s() + report.rest_ms / 1000
-        if self._missed:
-            self._missed = False
-            self.request()
+    def helper_failed(self, reason: str) -> None:  # noqa: ARG002 - logged already
+        """Wait before the next job."""
+        self._plan_next(_FAILED)
+
+    def _plan_next(self, report: JanitorReport) -> None:
+        self._process.close()
+        self._scanning.done(report.rest_ms if self._scans else 0)
         if report.next_ms is not None:
             self.request(max(0, report.next_ms - self._loop.now_ms()))
         if report.kept:
-            self._again_ms = min(_KEPT_MOST_MS, 2 * self._again_ms) if report.kept == self._kept_files else _KEPT_MS
+            self._kept_times = self._kept_times + 1 if report.kept == self._kept_files else 0
             self._again.cancel()
-            self._again = self._loop.after(self._again_ms, self.purge)
+            self._again = self._loop.after(backoff(_KEPT_MS, self._kept_times), self.purge)
         self._kept_files = report.kept
         if self._listener.logs_may_grow():
             self.request(_GROWING_MS)
+        if self._purged:
+            self._purged = False
+            self.purge()
 
     def close(self) -> None:
-        """Kill the janitor without waiting for it, because a hung disk may delay its exit. A kill is always safe."""
-        if self._process is not None:
-            self._process.kill()
+        """Close the connection, which makes the janitor exit."""
+        self._process.close()

@@ -190,7 +190,7 @@ def tell_restored(again: Restoration | None, change: Change, notifications: Noti
     """Notify users of a restoration as part of `change`, so that it happens once."""
     if again is not None:
         notifications.database_restored(again.text, change, "The database was restored")
-        change.write(lambda db: set_meta(db, _RESTORED, None))
+        change.write(set_meta, _RESTORED, None)
 
 
 def _has_content(path: str) -> bool:

@@ -6,7 +6,9 @@ more than a day after the last check, because no other clock tells how long it w
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
+
+from supervisor.scheduler.loop.loop import Loop
 
 STATE = "removal_clock"
 """Name in the store of :meth:`RemovalClock.state`."""
@@ -16,21 +18,11 @@ _SAME_STEP_MS = 60_000
 """A smaller change of a doubted clock is an adjustment, which does not restart the hour."""
 
 
-class Clocks(Protocol):
-    """The clocks of the host, as :class:`.Loop` provides them."""
-
-    def now_ms(self) -> int:
-        """Return the wall clock in milliseconds since the epoch."""
-
-    def boot_s(self) -> float:
-        """Return the seconds since the host booted, including its sleep."""
-
-
 class RemovalClock:
     """Tells the trusted time. Use it only in the thread of the loop.
 
     Args:
-        clocks: the clocks of the host.
+        loop: has the clocks of the host.
         boot: id of this boot; empty if the host has none.
         stored: the stored :meth:`state`, perhaps of an earlier boot; None if nothing is stored.
         on_change: called when the clock becomes doubted or trusted, except by the constructor.
@@ -38,15 +30,15 @@ class RemovalClock:
 
     def __init__(
         self,
-        clocks: Clocks,
+        loop: Loop,
         boot: str,
         stored: dict[str, Any] | None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._clocks = clocks
+        self._loop = loop
         self._on_change = on_change
         self._boot = boot
-        wall_ms, boot_s = clocks.now_ms(), clocks.boot_s()
+        wall_ms, boot_s = loop.now_ms(), loop.boot_s()
         self._ahead_ms = wall_ms - boot_s * 1000
         """The trusted time minus the time since the boot, in milliseconds."""
         self._since_s: float | None = None
@@ -65,8 +57,8 @@ class RemovalClock:
 
     def _compare(self) -> bool:
         """Compare the clocks; return whether the wall clock became doubted or trusted."""
-        boot_s = self._clocks.boot_s()
-        step_ms = self._clocks.now_ms() - (self._ahead_ms + boot_s * 1000)
+        boot_s = self._loop.boot_s()
+        step_ms = self._loop.now_ms() - (self._ahead_ms + boot_s * 1000)
         doubted = self._since_s is not None
         if abs(step_ms) <= BELIEVED_MS:
             self._ahead_ms += step_ms
@@ -85,7 +77,7 @@ class RemovalClock:
             self._on_change()
 
     def _trust(self) -> None:
-        self._ahead_ms = self._clocks.now_ms() - self._clocks.boot_s() * 1000
+        self._ahead_ms = self._loop.now_ms() - self._loop.boot_s() * 1000
         self._since_s, self._step_ms = None, 0.0
 
     @property
@@ -98,20 +90,20 @@ class RemovalClock:
         """When the wall clock will be trusted, by itself, in milliseconds since the epoch; None if it is trusted."""
         if self._since_s is None:
             return None
-        return round(self._clocks.now_ms() + (self._since_s + HOLD_S - self._clocks.boot_s()) * 1000)
+        return round(self._loop.now_ms() + (self._since_s + HOLD_S - self._loop.boot_s()) * 1000)
 
     def earliest_ms(self) -> int:
         """Return the earlier of wall clock and trusted time: data that is not old by both is kept."""
         self.compare_clocks()
-        return min(self._clocks.now_ms(), self._believed_ms())
+        return min(self._loop.now_ms(), self._believed_ms())
 
     def latest_ms(self) -> int:
         """Return the later of wall clock and trusted time: only times after both are in the future."""
         self.compare_clocks()
-        return max(self._clocks.now_ms(), self._believed_ms())
+        return max(self._loop.now_ms(), self._believed_ms())
 
     def _believed_ms(self) -> int:
-        return round(self._ahead_ms + self._clocks.boot_s() * 1000)
+        return round(self._ahead_ms + self._loop.boot_s() * 1000)
 
     def state(self) -> dict[str, object]:
         """Return the state for the next scheduler, as JSON values."""

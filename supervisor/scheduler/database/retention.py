@@ -15,15 +15,15 @@ from store.database import Database
 from store.runs.bulk import Retention as Rule
 from store.runs.bulk import find_excess, find_expired, first_deletion, purge
 from supervisor.config.model import Config, Service, Task
-from supervisor.ipc.log_line import Log
 from supervisor.ipc.plural import counted
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job
+from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.janitor_client import JanitorClient
 from supervisor.scheduler.database.removal_clock import RemovalClock
-from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.loop.paced_work import PacedWork
+from supervisor.scheduler.loop.procedures import Procedure
 
 _START_MS = 10_000
-_SOON_MS = 1000
 _SELDOM_MS = 600_000
 _LEAST_REST_MS = 5000
 _FAILED_REST_MS = 60_000
@@ -38,79 +38,55 @@ def rules_of(config: Config) -> tuple[Mapping[str, Rule], Rule]:
     return rules, Rule(config.keep_runs, config.keep_for_ms, config.keep_refused)
 
 
-class Retention:
+class RetentionChecks:
     """Decides when to check, and removes the runs that a check finds."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        bulk: BulkJobs,
-        janitor: JanitorClient,
-        config: Config,
-        clock: RemovalClock,
-        log: Log,
-    ) -> None:
-        self._loop = loop
+    def __init__(self, core: Core, bulk: BulkJobs, janitor: JanitorClient, config: Config, clock: RemovalClock) -> None:
+        self._daemon = core.daemon
+        self._procedures = core.procedures
+        self._log = core.log
         self._clock = clock
         self._bulk = bulk
         self._janitor = janitor
-        self._log = log
         self._rules, self._default_rule = rules_of(config)
         self.undo_window_ms = config.storage.undo_window_ms
         """How long a deleted run can be restored."""
-        self._timer: Timer | None = None
-        self._at_s = 0.0
-        self._earliest_s = 0.0
-        self._checking = False
-        self._check_again = False
-        """Whether a check was requested while another one was in progress."""
+        self._checks = PacedWork(core.loop, self._check)
         self._took_ms = 0.0
         self._next_deletion: int | None = None
-        self._schedule(_START_MS)
+        self._checks.request(_START_MS)
 
     def configure(self, config: Config) -> None:
         """Apply a new configuration."""
         self._rules, self._default_rule = rules_of(config)
         self.undo_window_ms = config.storage.undo_window_ms
-        self._schedule(_SOON_MS)
+        self._checks.request()
 
     def ended(self) -> None:
         """Request a check after a run ended."""
-        self._schedule(_SOON_MS)
+        self._checks.request()
 
     def deleted(self) -> None:
         """Request a check for the end of the undo window of runs that were just deleted."""
-        self._schedule(self.undo_window_ms)
-
-    def _schedule(self, delay_ms: float) -> None:
-        if self._checking:
-            self._check_again = True
-            return
-        now_s = self._loop.now_s()
-        at_s = max(now_s + min(delay_ms, _SELDOM_MS) / 1000, self._earliest_s)
-        if self._timer is not None:
-            if self._at_s <= at_s:
-                return
-            self._timer.cancel()
-        self._at_s = at_s
-        self._timer = self._loop.after((at_s - now_s) * 1000, self._check)
+        self._checks.request(min(self.undo_window_ms, _SELDOM_MS))
 
     def _check(self) -> None:
-        self._timer = None
-        if self._bulk.ending:
-            return
-        self._checking = True
-        now_ms = self._clock.earliest_ms()
-        self._bulk.submit(
+        if not self._daemon.ending:
+            self._procedures.start(self._remove(self._clock.earliest_ms()), self._failed)
+
+    def _remove(self, now_ms: int) -> Procedure[None]:
+        removed = yield from self._bulk.carry_out(
             Job(
                 command="",
                 find=lambda db: self._find(db, now_ms),
                 work=lambda db, rows, _at_ms: purge(db, rows),
                 event=None,
-                done=self._on_removed,
-                failed=self._failed,
             )
         )
+        if removed:
+            self._log.info(f"removed {counted(removed, 'run')} for good")
+            self._janitor.purge()
+        self._plan_next()
 
     def _find(self, db: Database, now_ms: int) -> list[str]:
         """Return the ids of the runs to remove, in slices; runs in the reading thread."""
@@ -121,22 +97,13 @@ class Retention:
         self._took_ms = (time.thread_time() - start_s) * 1000
         return slices
 
-    def _on_removed(self, removed: int) -> None:
-        if removed:
-            self._log.info(f"removed {counted(removed, 'run')} for good")
-            self._janitor.purge()
-        self._plan_next()
-
     def _failed(self, error: BaseException) -> None:
         self._log.warning(f"cannot remove old runs: {error}")
         self._plan_next(_FAILED_REST_MS)
 
     def _plan_next(self, least_ms: float = _LEAST_REST_MS) -> None:
-        self._checking = False
-        self._earliest_s = self._loop.now_s() + max(least_ms, self._took_ms * _REST_FACTOR) / 1000
-        if self._check_again:
-            self._check_again = False
-            self._schedule(_SOON_MS)
+        self._checks.done(max(least_ms, self._took_ms * _REST_FACTOR))
         if self._next_deletion is not None:
-            self._schedule(max(0, self._next_deletion + self.undo_window_ms - self._clock.earliest_ms()))
-        self._schedule(_SELDOM_MS)
+            due_ms = self._next_deletion + self.undo_window_ms - self._clock.earliest_ms()
+            self._checks.request(max(0, due_ms))
+        self._checks.request(_SELDOM_MS)

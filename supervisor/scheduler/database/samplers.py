@@ -16,7 +16,7 @@ from typing import Any
 from store import idempotency, metrics, service_uptime, sessions
 from store.daemon_values import set_meta
 from store.database import Database
-from store.metrics import FINE_MS, Sample
+from store.metrics import FINE_MS, MetricSample
 from store.runs import daily_outcomes, definitions, usage_counts
 from store.runs import samples as run_samples
 from store.runs.samples import RECENT, STEP_MS, Reading, Usage
@@ -66,27 +66,27 @@ class HostSampler:
     def _take(self) -> None:
         lag_ms = max(0.0, (self._loop.now_s() - self._due_s) * 1000)
         now_ms = self._loop.now_ms()
-        sample = Sample(now_ms, **asdict(self._host.read()), running=self._running(), lag=lag_ms)
+        sample = MetricSample(now_ms, **asdict(self._host.read()), running=self._running(), lag=lag_ms)
         # The change is not retried: a sample that cannot be stored is dropped.
         change = Change(now_ms, lambda _error: None)
         earliest_ms, latest_ms = self._clock.earliest_ms(), self._clock.latest_ms()
-        change.write(lambda db: self._store(db, sample, earliest_ms, latest_ms))
+        change.write(self._store, sample, earliest_ms, latest_ms)
         if now_ms // daily_outcomes.DAY_MS != self._day:
             self._day = now_ms // daily_outcomes.DAY_MS
-            change.write(lambda db: daily_outcomes.prune(db, earliest_ms))
-            change.write(lambda db: service_uptime.prune(db, earliest_ms))
+            change.write(daily_outcomes.prune, earliest_ms)
+            change.write(service_uptime.prune, earliest_ms)
             change.write(definitions.prune)
         if now_ms // usage_counts.HOUR_MS != self._hour:
             self._hour = now_ms // usage_counts.HOUR_MS
             state = self._clock.state()
-            change.write(lambda db: usage_counts.roll(db, earliest_ms))
-            change.write(lambda db: idempotency.prune(db, earliest_ms))
-            change.write(lambda db: sessions.delete_expired(db, earliest_ms))
-            change.write(lambda db: set_meta(db, STATE, state))
+            change.write(usage_counts.roll, earliest_ms)
+            change.write(idempotency.prune, earliest_ms)
+            change.write(sessions.delete_expired, earliest_ms)
+            change.write(set_meta, STATE, state)
         self._commit(change)
         self._wait()
 
-    def _store(self, db: Database, sample: Sample, earliest_ms: int, latest_ms: int) -> None:
+    def _store(self, db: Database, sample: MetricSample, earliest_ms: int, latest_ms: int) -> None:
         """Add the disk usage to a sample and store it.
 
         This runs in the store thread, because statvfs(2) may block. A hung file system blocks that thread anyway.
@@ -170,7 +170,7 @@ class RunSampler:
         run = self._runs.pop(run_id, None)
         if run is not None and run.readings:
             number, readings = self._number, [reading for _, reading in run.readings]
-            change.write(lambda db: run_samples.store_readings(db, number, {run_id: readings}))
+            change.write(run_samples.store_readings, number, {run_id: readings})
 
     def _wait(self) -> None:
         self._timer = self._loop.after(STEP_MS - self._loop.now_ms() % STEP_MS, self._sample_due)
@@ -206,7 +206,7 @@ class RunSampler:
 
     def _go_on(self, portions: Iterator[None], usages: dict[str, TotalUsage]) -> None:
         for _ in portions:
-            self._timer = self._loop.after(0, lambda: self._go_on(portions, usages))
+            self._timer = self._loop.after(0, self._go_on, portions, usages)
             return
         self._store({run_id: usage for run_id, usage in usages.items() if run_id in self._runs})
         self._wait()
@@ -230,12 +230,12 @@ class RunSampler:
                 run.readings[:0] = before
 
         change = Change(now_ms, not_stored)
-        change.write(lambda db: run_samples.add_pass(db, number, readings))
+        change.write(run_samples.add_pass, number, readings)
         if taken_out:
             stored = {run_id: [reading for _, reading in before] for run_id, (_, before) in taken_out.items()}
             first = min((run.readings[0][0] for run in self._runs.values() if run.readings), default=number + 1)
-            change.write(lambda db: run_samples.store_readings(db, number, stored))
-            change.write(lambda db: run_samples.drop_passes(db, first))
+            change.write(run_samples.store_readings, number, stored)
+            change.write(run_samples.drop_passes, first)
         self._commit(change)
 
     def _taken_out(self) -> dict[str, tuple[_Run, list[tuple[int, Reading]]]]:

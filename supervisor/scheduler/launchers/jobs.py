@@ -8,14 +8,16 @@ other commands of a launcher, so an engine that does not answer blocks nothing:
 * both after the client exits with any status but 0, because the job may still run. The run ends only when its job is
   gone, so no later run overlaps with it. After the supervisor was killed, the search lasts until the engine answers.
 
-Each launched run has a record of how to stop and find its job. It is a file (:mod:`.unstored_files`) that is written
-before the run starts, and removed after its end is stored. With it, a daemon can stop a job that a killed predecessor
-started, even after the configuration changed. Records contain no secrets; these come from the configuration.
+Each launched run has a record of how to stop and find its job. It is a file (:mod:`..runs.private_data`), which
+is written before the run starts, and removed after its end is stored. With it, a daemon can stop a job that a killed
+predecessor started, even after the configuration changed. Records contain no secrets; these come from the
+configuration.
 """
 
 import os
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -26,20 +28,21 @@ from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.host import unix_accounts
+from supervisor.ipc.backoff import backoff
 from supervisor.ipc.messages import Exited
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.loop import Timer
+from supervisor.scheduler.loop.procedures import Wait, Waiter
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
-from supervisor.scheduler.runs import unstored_files
-from supervisor.scheduler.runs.end_reason import Verdict
+from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup
 from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.private_data import PrivateFolder
 from supervisor.scheduler.runs.run_observer import JobTracker, RunObserver
 from supervisor.scheduler.runs.run_rows import event_body
-from supervisor.scheduler.services.service_health import Watcher
+from supervisor.scheduler.services.watcher_client import WatcherClient
 
 
 class JobRecord(Struct, frozen=True):
@@ -61,7 +64,7 @@ class JobRecord(Struct, frozen=True):
     cwd: str | None
     umask: int | None
 
-    def environment(self, run: LiveRun, identity: Identity, private: Collection[str]) -> dict[str, str]:
+    def environment(self, run: LiveRun, identity: UserIdentity, private: Collection[str]) -> dict[str, str]:
         """Return all environment variables of a command; `private` lists variables of the daemon to omit."""
         base = {name: text for name, text in os.environ.items() if name not in private}
         secrets = run.definition.secrets
@@ -80,13 +83,16 @@ def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord
     named = {name for answer in launcher.start for name in PLACEHOLDER.findall(answer)}
     own = {"RINGWARD_RUN_ID": run.id, "RINGWARD_TASK": definition.name, "RINGWARD_INSTANCE": str(run.instance)}
     travels = launcher.feed == "script" or "working_dir" in named
+    user = definition.user or "root"
+    as_daemon = "user" in named and os.geteuid() == 0 and user.partition(":")[0] not in ("root", "0")
     return JobRecord(
         daemon=daemon_id,
         launcher=launcher.name,
         stop=launcher_commands.words(launcher.stop, facts),
         probe=launcher_commands.words(launcher.probe, facts),
-        env={**definition.env, **own},
-        secrets=list(definition.secrets),
+        # Commands of the daemon's user must not see the variables of another user's run.
+        env=own if as_daemon else {**definition.env, **own},
+        secrets=[] if as_daemon else list(definition.secrets),
         user=None if "user" in named else definition.user,
         clean_env=definition.clean_env,
         cwd=None if travels else definition.working_dir,
@@ -94,9 +100,9 @@ def job_record_of(launcher: Launcher, run: LiveRun, daemon_id: str) -> JobRecord
     )
 
 
-def read_record(folder: str, run_id: str, daemon_id: str) -> JobRecord | None:
+def read_record(folder: PrivateFolder, run_id: str, daemon_id: str) -> JobRecord | None:
     """Return the record of a run; None if there is none, or another daemon or version wrote it."""
-    stored: Any = unstored_files.read(folder, run_id)
+    stored: Any = folder.read(run_id)
     try:
         record = None if stored is None else JobRecord(**stored)
     except TypeError:
@@ -108,14 +114,12 @@ _TIME_MS = 30_000
 """Time limit of a command; ``stop`` gets ``graceful_stop`` in addition."""
 _NAME_FOR_MS = 600_000
 """How long after the start to ask for the name of a job."""
-_NAME_EACH_MS = (250, 30_000)
-_POLL_MS = (100, 5_000)
-"""First and longest delay between attempts, in milliseconds."""
+_NAME_EACH_MS = (250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000)
+_POLL_MS = (100, 200, 400, 800, 1600, 3200, 5000)
+"""Delays between attempts, in milliseconds."""
 _PATIENCE_MS = 30_000
 """How long the end of a run waits for its job, in addition to ``graceful_stop``."""
 _MAX_NAME = 200
-
-Then = Callable[[], None]
 
 
 class _Job:
@@ -128,14 +132,19 @@ class _Job:
         """Whether the stop command is running."""
         self.too_early = False
         """Whether the stop command may have finished before the engine knew the job."""
-        self.then: Then | None = None
-        """Called when the job is gone; None if nothing waits for that."""
+        self.waiter: Waiter | None = None
+        """The procedure that waits until the job is gone."""
         self.timer: Timer | None = None
         """Timer of the next attempt."""
         self.patience: Timer | None = None
-        self.delay_ms = 0
+        self.polls = 0
         self.last_error: str | None = None
         """The last error that was logged."""
+
+    @property
+    def can_be_searched(self) -> bool:
+        """Whether the launcher has a command that finds or stops the job."""
+        return bool(self.record.stop or self.record.probe)
 
     def cancel(self) -> None:
         """Cancel all timers."""
@@ -147,7 +156,7 @@ class _Job:
 class LaunchedJobs(RunObserver, JobTracker):
     """Tracks the jobs of all runs with a launcher."""
 
-    def __init__(self, core: Core, user_lookup: UserLookup, watcher: Watcher, root: RootConnection) -> None:
+    def __init__(self, core: Core, user_lookup: UserLookup, watcher: WatcherClient, root: RootConnection) -> None:
         self._loop = core.loop
         self._committer = core.committer
         self._daemon = core.daemon
@@ -155,7 +164,7 @@ class LaunchedJobs(RunObserver, JobTracker):
         self._user_lookup = user_lookup
         self._watcher = watcher
         self._root = root
-        self._folder = f"{core.daemon.boot.data_dir}/launches"
+        self._folder = PrivateFolder(f"{core.daemon.boot.data_dir}/launches")
         """Where the records are."""
         self._jobs_by_run: dict[str, _Job] = {}
         self.lost: set[str] = set()
@@ -174,7 +183,7 @@ class LaunchedJobs(RunObserver, JobTracker):
     def _write_record(self, job: _Job) -> None:
         """Write the record; runs in the store thread."""
         try:
-            unstored_files.keep(self._folder, job.run.id, asdict(job.record))
+            self._folder.keep(job.run.id, asdict(job.record))
         except OSError as err:  # such as ENOSPC; without its record the job could not be stopped
             job.refusal = f"cannot write the record of its job: {err.strerror or err}"
 
@@ -192,7 +201,7 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     def forget_others(self, living: Collection[str]) -> None:
         """Remove the records of all runs except `living`; call this after all runs were adopted."""
-        unstored_files.sweep(self._folder, living)
+        self._folder.sweep(living)
 
     # While the run is active.
 
@@ -201,23 +210,23 @@ class LaunchedJobs(RunObserver, JobTracker):
         job = self._jobs_by_run.get(run.id)
         if job is not None and job.record.probe and run.execution_id is None:
             until_ms = min(self._loop.now_ms(), started_at) + _NAME_FOR_MS
-            self._ask_name(job, until_ms, _NAME_EACH_MS[0])
+            self._ask_name(job, until_ms, 0)
 
-    def _ask_name(self, job: _Job, until_ms: int, delay_ms: int) -> None:
+    def _ask_name(self, job: _Job, until_ms: int, failures: int) -> None:
         def answered(text: str | None, _why: str | None) -> None:
             words = "".join(char for char in text or "" if char.isprintable() or char.isspace()).split(None, 1)
             if words:
                 self._set_name(job.run, words[0][:_MAX_NAME])
             elif self._loop.now_ms() < until_ms:
-                later = min(2 * delay_ms, _NAME_EACH_MS[1])
-                job.timer = self._loop.after(delay_ms, lambda: self._ask_name(job, until_ms, later))
+                delay_ms = backoff(_NAME_EACH_MS, failures)
+                job.timer = self._loop.after(delay_ms, self._ask_name, job, until_ms, failures + 1)
 
         self._execute(job, "probe", job.record.probe, _TIME_MS, answered)
 
     def _set_name(self, run: LiveRun, name: str) -> None:
         run.execution_id = name
         with self._committer.changing() as change:
-            change.write(lambda db: update_run(db, run.id, execution_id=name))
+            change.write(update_run, run.id, execution_id=name)
             change.announce("run.updated", event_body(run, "running", executionId=name))
         if self._jobs_by_run[run.id].too_early:
             self.stop_job(run.id)
@@ -249,51 +258,45 @@ class LaunchedJobs(RunObserver, JobTracker):
             then(text, error)
 
         job.stopping = True
-        _, grace_ms = launcher_commands.stopping(job.run.definition)
-        self._execute(job, "stop", job.record.stop, grace_ms + _TIME_MS, ended)
+        self._execute(job, "stop", job.record.stop, job.run.definition.stop_ms + _TIME_MS, ended)
 
     # After the client exits.
 
-    def must_wait_for_job(self, run: LiveRun, exited: Exited, then: Then) -> bool:
-        """Return whether the end of a run must wait for its job; if so, call `then` once the job is gone."""
+    def end_of_job(self, run: LiveRun, exited: Exited) -> Wait | None:
+        """Return the wait until the job of a run is gone; None if the end of the run need not wait for that."""
         job = self._jobs_by_run.get(run.id)
         if job is None or exited.cause == "start_failed" or (exited.status is None and not exited.unknown):
-            return False
+            return None
         by_itself = exited.cause is None
         if by_itself and (exited.status == 0 or run.definition.leave_leftovers):
-            return False
-        return self._search_for(job, then, _patience_ms(job))
+            return None
+        return partial(self._search_for, job, _patience_ms(job)) if job.can_be_searched else None
 
-    def search(self, run: LiveRun, then: Then) -> bool:
-        """Search for the job of a run that the root does not know, and stop it; return whether there is a search.
+    def search(self, run: LiveRun) -> Wait | None:
+        """Return the wait until the job of a run that the root does not know is found, stopped and gone.
 
-        With ``probe`` the search has no time limit. `then` is called when the job is gone.
+        With ``probe`` the search has no time limit. None: there is nothing to search for.
         """
         job = self._jobs_by_run.get(run.id)
-        if job is None or run.definition.leave_leftovers:
-            return False
-        if not self._search_for(job, then, None if job.record.probe else _patience_ms(job)):
-            return False
+        if job is None or run.definition.leave_leftovers or not job.can_be_searched:
+            return None
         where = job.record.launcher
         self._log.warning(f"{run.unit.name} {run.id}: searching for the job that an earlier supervisor left at {where}")
         self.lost.add(run.id)
-        return True
+        return partial(self._search_for, job, None if job.record.probe else _patience_ms(job))
 
     def give_up(self, run: LiveRun) -> None:
         """Stop waiting for the job of a run, after a forced stop."""
         job = self._jobs_by_run.get(run.id)
-        if job is not None and job.then is not None:
+        if job is not None and job.waiter is not None:
             self._end_wait(job)
 
-    def _search_for(self, job: _Job, then: Then, patience_ms: int | None) -> bool:
-        if not (job.record.stop or job.record.probe):
-            return False
+    def _search_for(self, job: _Job, patience_ms: int | None, waiter: Waiter) -> None:
         job.cancel()
-        job.then, job.delay_ms = then, _POLL_MS[0]
+        job.waiter, job.polls = waiter, 0
         if patience_ms is not None:
-            job.patience = self._loop.after(patience_ms, lambda: self._out_of_patience(job))
+            job.patience = self._loop.after(patience_ms, self._out_of_patience, job)
         self._probe_job(job)
-        return True
 
     def _probe_job(self, job: _Job) -> None:
         """Probe for the job, or stop it if the launcher has no ``probe``."""
@@ -317,12 +320,12 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     def _stopped(self, job: _Job, error: str | None) -> None:
         self._log_unknown(job, error)
-        if job.then is not None:
+        if job.waiter is not None:
             self._probe_later(job)
 
     def _probe_later(self, job: _Job) -> None:
-        job.timer = self._loop.after(job.delay_ms, lambda: self._probe_job(job))
-        job.delay_ms = min(2 * job.delay_ms, _POLL_MS[1])
+        job.timer = self._loop.after(backoff(_POLL_MS, job.polls), self._probe_job, job)
+        job.polls += 1
 
     def _log_unknown(self, job: _Job, error: str | None) -> None:
         if error is not None and error != job.last_error:
@@ -342,13 +345,13 @@ class LaunchedJobs(RunObserver, JobTracker):
         job.cancel()
         self._forget_requests(job)
         self.lost.discard(job.run.id)
-        then, job.then = job.then, None
-        if then is not None:
-            then()
+        waiter, job.waiter = job.waiter, None
+        if waiter is not None:
+            waiter.resume()
 
     # After the end.
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:  # noqa: ARG002 - the signature of them all
+    def run_ended(self, run: LiveRun, *_: object, **_facts: object) -> None:
         """Forget the job of a run that ended."""
         self.forget(run)
 
@@ -358,13 +361,15 @@ class LaunchedJobs(RunObserver, JobTracker):
         if job is None:
             return
         job.cancel()
+        if job.waiter is not None:
+            job.waiter.close()
         self.lost.discard(run.id)
         self._forget_requests(job)
-        self._loop.after(0, lambda: self._remove_record(run.id))  # in a later change than the end of the run
+        self._loop.after(0, self._remove_record, run.id)  # in a later change than the end of the run
 
     def _remove_record(self, run_id: str) -> None:
         with self._committer.changing() as change:
-            change.write(lambda _db: unstored_files.forget(self._folder, run_id))
+            change.write(lambda _db: self._folder.forget(run_id))
 
     def _forget_requests(self, job: _Job) -> None:
         for purpose in ("probe", "stop"):
@@ -386,12 +391,12 @@ class LaunchedJobs(RunObserver, JobTracker):
         def answered(answer: dict[str, Any]) -> None:
             then(answer.get("text"), answer.get("why"))
 
-        def identified(identity: Identity) -> None:
+        def identified(identity: UserIdentity) -> None:
             if self._jobs_by_run.get(job.run.id) is not job:
                 return
             if identity.refusal is not None:
                 refusal = identity.refusal
-                self._loop.after(_POLL_MS[1], lambda: then(None, refusal))
+                self._loop.after(_POLL_MS[-1], then, None, refusal)
                 return
             self._watcher.watch(self._probe_request(job, purpose, argv, timeout_ms, identity), answered)
 
@@ -400,7 +405,7 @@ class LaunchedJobs(RunObserver, JobTracker):
         self._user_lookup.ask(as_then, identified)
 
     def _probe_request(
-        self, job: _Job, purpose: str, argv: list[str], timeout_ms: int, identity: Identity
+        self, job: _Job, purpose: str, argv: list[str], timeout_ms: int, identity: UserIdentity
     ) -> ProbeRequest:
         record, account = job.record, identity.account
         env = record.environment(job.run, identity, self._daemon.boot.private_variables)
@@ -422,8 +427,7 @@ class LaunchedJobs(RunObserver, JobTracker):
 
 
 def _patience_ms(job: _Job) -> int:
-    _, grace_ms = launcher_commands.stopping(job.run.definition)
-    return grace_ms + _PATIENCE_MS
+    return job.run.definition.stop_ms + _PATIENCE_MS
 
 
 def _key(job: _Job, purpose: str) -> str:

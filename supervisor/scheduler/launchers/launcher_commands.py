@@ -14,12 +14,14 @@ from supervisor.config.model import Service, Task
 from supervisor.config.value_records import Launcher
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.config.value_types.presets import COMMAND_VARIABLE, FEED_VARIABLE, REMOTE_MARK
+from supervisor.host.prepared_command import FirstEnvironment
 from supervisor.ipc.messages import Spawn
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOMAD_TEMPLATE = re.compile(r"([$%])\{")
 """Start of a variable in a Nomad driver configuration; doubling its first character escapes it."""
 _NO_SIGNAL = 0
+_SHELL = "/bin/sh"
 _ENGINE_MS = 5000
 """Time that an engine gets to deliver a stop to its job, in milliseconds."""
 
@@ -30,7 +32,6 @@ Facts = dict[str, str | None]
 def facts(definition: Task | Service, run_id: str, instance: int, attempt: int) -> Facts:
     """Return the values of the placeholders that every command of a launcher may use."""
     user, _, group = (definition.user or "").partition(":")
-    number, grace_ms = stopping(definition)
     return {
         "run_id": run_id,
         "run_id_lower": run_id.lower(),
@@ -39,20 +40,9 @@ def facts(definition: Task | Service, run_id: str, instance: int, attempt: int) 
         "attempt": str(attempt),
         "user": user or None,
         "group": group or None,
-        "stop_signal": str(number),
-        "grace_s": str(-(-grace_ms // 1000)),
+        "stop_signal": str(definition.stop_ladder[0][0]),
+        "grace_s": str(-(-definition.stop_ms // 1000)),  # the first signal gets the time of all
     }
-
-
-def stopping(definition: Task | Service) -> tuple[int, int]:
-    """Return the stop signal of the job, and its grace period in milliseconds.
-
-    If the definition has several steps, the first signal gets the time of all.
-    """
-    steps = definition.stop_signal
-    if isinstance(steps, int):
-        return steps, definition.grace_ms
-    return steps[0][0], sum(wait_ms for _, wait_ms in steps)
 
 
 def words(template: Sequence[str], placeholders: Facts) -> list[str]:
@@ -80,28 +70,48 @@ def launched(
     """
     named = {name for word in launcher.start for name in PLACEHOLDER.findall(word)}
     travels = launcher.feed == "script" or "working_dir" in named
-    argv = _start(launcher, spawn, placeholders, definition, job)
-    env = {**spawn.env, **_fed(launcher, spawn, placeholders, job)}
+    env, secrets, hidden = spawn.env, spawn.secrets, None
+    if "user" in named and spawn.uid is not None:
+        # The client has the rights of the daemon's user, so it must not see the variables of another user's run.
+        hidden = FirstEnvironment(job, job, other_user=True)
+        if hidden.by_python:
+            message = f"launcher {launcher.name}: variables with names like app.name, or over 96 KiB, cannot be passed"
+            return replace(spawn, refusal=spawn.refusal or message)
+        env = dict(hidden.variables)
+        secrets = [hidden.carriers[name] for name in secrets if name in hidden.carriers]
+    argv = _start(launcher, spawn, placeholders, definition, job, hidden)
+    env = {**env, **_fed(launcher, spawn, placeholders, job)}
     if "user" in named:
         spawn = replace(spawn, uid=None, gid=None, groups=[])
     # The stop command stops the job, and with it the client. A client that is signalled before would lose its job.
     if launcher.stop:
-        grace_ms = stopping(definition)[1] + _ENGINE_MS
+        grace_ms = definition.stop_ms + _ENGINE_MS
         steps = [[spawn.stop_signal, spawn.grace_ms], *spawn.stop_then]
         spawn = replace(spawn, stop_signal=_NO_SIGNAL, grace_ms=grace_ms, stop_then=steps)
     cwd = None if travels else spawn.cwd
-    return replace(spawn, argv=argv, env=env, cwd=cwd, launched=True, own_failures=launcher.own_failures)
+    own_failures = launcher.own_failures
+    return replace(spawn, argv=argv, env=env, secrets=secrets, cwd=cwd, launched=True, own_failures=own_failures)
 
 
 def _start(
-    launcher: Launcher, spawn: Spawn, placeholders: Facts, definition: Task | Service, job: Mapping[str, str]
+    launcher: Launcher,
+    spawn: Spawn,
+    placeholders: Facts,
+    definition: Task | Service,
+    job: Mapping[str, str],
+    hidden: FirstEnvironment | None,
 ) -> list[str]:
     command = definition.run
-    text, more = command, spawn.argv[4:]
+    text, more, argv = command, spawn.argv[4:], spawn.argv
     if not isinstance(command, str):
         given = spawn.argv[len(command) :]
         text = f'exec {shlex.join(command)} "$@"'
         more = [definition.shell, *given] if given else []
+    by_name: Collection[str] = job
+    if hidden is not None and any("{env_name}" in word and "{env_value}" not in word for word in launcher.start):
+        by_name = hidden.variables
+        text = f"{hidden.restore}{text}"
+        argv = [_SHELL, "-c", f'{hidden.restore}exec "$@"', "ringward", *argv]
     with_command = {
         **placeholders,
         "shell": definition.shell,
@@ -110,15 +120,17 @@ def _start(
         "env_json": json.dumps({**_shown(job, spawn.secrets), COMMAND_VARIABLE: json.dumps(spawn.argv)}),
     }
     # The engine expands variables in arguments, but not in the name of the program.
-    whole = [spawn.argv[0], *map(_doubled, spawn.argv[1:])] if launcher.expands else spawn.argv
+    whole = [argv[0], *map(_doubled, argv[1:])] if launcher.expands else argv
     values = {name: _doubled(value) for name, value in job.items()} if launcher.expands else job
-    argv: list[str] = []
+    words_of_start: list[str] = []
     for word in launcher.start:
         if word == "{command}":
-            argv += whole
+            words_of_start += whole
+        elif "{env_name}" in word and "{env_value}" not in word:
+            words_of_start += _repeated(word, with_command, dict.fromkeys(by_name, ""), ())
         else:
-            argv += _repeated(word, with_command, values, spawn.secrets)
-    return argv + (more if any("{run}" in word for word in launcher.start) else [])
+            words_of_start += _repeated(word, with_command, values, spawn.secrets)
+    return words_of_start + (more if any("{run}" in word for word in launcher.start) else [])
 
 
 def _doubled(text: str) -> str:
@@ -126,11 +138,10 @@ def _doubled(text: str) -> str:
 
 
 def _repeated(word: str, placeholders: Facts, job: Mapping[str, str], secrets: Collection[str]) -> Iterator[str]:
-    names = PLACEHOLDER.findall(word)
-    if "env_name" not in names:
+    if "env_name" not in PLACEHOLDER.findall(word):
         yield from words([word], placeholders)
         return
-    for name, value in (_shown(job, secrets) if "env_value" in names else job).items():
+    for name, value in _shown(job, secrets).items():
         yield from words([word], {**placeholders, "env_name": name, "env_value": value})
 
 

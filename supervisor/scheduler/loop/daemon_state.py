@@ -10,8 +10,12 @@ class DaemonState:
     """The root's settings, and the condition of the daemon."""
 
     boot: DaemonSettings
+    first: bool = False
+    """Whether this is the daemon's first scheduler."""
     ending: bool = False
     """Whether the daemon is shutting down, when no run starts."""
+    paused: bool = False
+    """Whether all schedules are paused."""
     ready: bool = False
     """Whether the takeover is stored."""
     short_of_memory: bool = False

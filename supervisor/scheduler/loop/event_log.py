@@ -14,7 +14,6 @@ from logring.layout import MAX_LINE, SYSTEM, RingShape
 from logring.log_paths import ring_path
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
-from logring.writer_state import in_a_new_file
 from store.database import Database
 from store.events import Draft, draft, last_seq, since
 from supervisor.ipc.doorbell import DoorbellServer
@@ -71,14 +70,14 @@ class EventLog:
         loop.after(_CHECK_MS, self._check)
 
     def _new_ring(self, first_number: int) -> RingWriter:
-        return RingWriter(self._path, self._daemon_id, RingShape(0), first_line=first_number - 1)
+        return RingWriter.new(self._path, self._daemon_id, RingShape(0), first_line=first_number - 1)
 
     def _check(self) -> None:
         """If the ring's file was removed, write the ring with its contents to a new one."""
         writer = self._writer
-        if writer.created and not writer.sealed and not os.path.exists(self._path):
+        if writer.blocks.created and not writer.blocks.sealed and not os.path.exists(self._path):
             with contextlib.suppress(OSError):  # the directory is gone, too; the root creates it again
-                self._writer = in_a_new_file(writer)
+                self._writer = writer.in_a_new_file()
                 self.ring()
         self._loop.after(_CHECK_MS, self._check)
 

@@ -1,4 +1,4 @@
-"""A helper process of the scheduler: starts on demand, and restarts when it dies.
+"""A helper process of the scheduler: starts for its requests, and restarts when it dies.
 
 The scheduler and the helper exchange messages over a socketpair. The helper exits when the socket closes.
 """
@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from typing import Any
 
 from supervisor.host.signal_sets import signal_name
+from supervisor.ipc.backoff import backoff
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
@@ -23,31 +23,11 @@ _DELAYS_MS = (0, 100, 500, 1000, 5000)
 _HEALTHY_S = 10.0
 
 
-def start_tracked(argv: list[str], **options: Any) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a process with `options` of :class:`subprocess.Popen`; return it with a pidfd.
-
-    Raises:
-        OSError: it cannot be started, or it was killed because it cannot be tracked.
-    """
-    process = subprocess.Popen(argv, **options)
-    try:
-        return process, os.pidfd_open(process.pid)
-    except OSError:  # EMFILE, ENFILE, ENOMEM
-        with process:  # closes its pipes and reaps it
-            process.kill()
-        raise
-
-
 class HelperClient:
     """The owner of a helper process."""
 
-    def helper_wanted(self) -> bool:
-        """Return whether the helper has work; if not, it is not started."""
-        raise NotImplementedError
-
     def helper_started(self) -> None:
-        """Send all open requests to a helper that has just started."""
-        raise NotImplementedError
+        """Prepare for a helper that has just started and has not received the requests yet."""
 
     def helper_sent(self, message: Message) -> None:
         """Handle a message from the helper."""
@@ -58,7 +38,7 @@ class HelperClient:
 
 
 class HelperProcess:
-    """One kind of helper, with at most one process at a time.
+    """One kind of helper, with at most one process at a time, which starts when there are requests.
 
     Args:
         name: name of the subcommand that runs as the helper, such as ``watcher``.
@@ -72,6 +52,7 @@ class HelperProcess:
         self._name = name
         self._title = title or name
         self._client = client
+        self._requests: dict[str, Message] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
@@ -87,10 +68,17 @@ class HelperProcess:
         """Whether the helper can receive messages."""
         return self._sock is not None
 
-    def ensure_started(self) -> None:
-        """Start the helper unless it runs or a restart is scheduled."""
+    def request(self, key: str, message: Message) -> None:
+        """Send a message to the helper, which is started if necessary, and to its successors until :meth:`forget`."""
+        self._requests[key] = message
         if self._process is None and not self._waiting:
             self._start()
+        else:
+            self.send(message)
+
+    def forget(self, key: str) -> None:
+        """Forget a request. The helper goes on."""
+        self._requests.pop(key, None)
 
     def send(self, message: Message) -> None:
         """Send a message, without blocking; drop it if the helper is not running."""
@@ -100,7 +88,7 @@ class HelperProcess:
 
     def _start(self) -> None:
         self._waiting = False
-        if not self._client.helper_wanted():
+        if not self._requests:
             return
         self._started_s = self._loop.now_s()
         try:
@@ -109,9 +97,13 @@ class HelperProcess:
                 undo.callback(ours.close)
                 with theirs:
                     argv = [sys.executable, *RINGWARD, self._name, "--fd", str(theirs.fileno())]
-                    process, self._pidfd = start_tracked(
-                        argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                    process = undo.enter_context(
+                        subprocess.Popen(
+                            argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                        )
                     )
+                undo.callback(process.kill)
+                self._pidfd = os.pidfd_open(process.pid)
                 undo.pop_all()
         except OSError as err:  # EMFILE, EAGAIN, ENOMEM
             self._failed(f"cannot start the {self._title}: {err.strerror}")
@@ -122,11 +114,13 @@ class HelperProcess:
         self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
         self._loop.watch(ours.fileno(), self._ready)
         self._client.helper_started()
+        for message in list(self._requests.values()):
+            self.send(message)
 
     def _again(self) -> None:
         if self._loop.now_s() - self._started_s >= _HEALTHY_S:
             self._failures = 0
-        delay = _DELAYS_MS[min(self._failures, len(_DELAYS_MS) - 1)]
+        delay = backoff(_DELAYS_MS, self._failures)
         self._failures += 1
         self._waiting = True
         self._loop.after(delay, self._start)
@@ -134,10 +128,10 @@ class HelperProcess:
     def _ended(self, process: subprocess.Popen[bytes]) -> None:
         self._loop.unwatch(self._pidfd)
         os.close(self._pidfd)
-        dismissed = self._sock is None
         if self._sock is not None:
             self._read(self._sock)
-        self.close()
+        dismissed = self._sock is None
+        self.replace()
         status = process.wait()
         self._process = None
         if dismissed and status == 0:
@@ -148,11 +142,16 @@ class HelperProcess:
 
     def _failed(self, reason: str) -> None:
         self._log.warning(reason)
-        self._client.helper_failed(reason)
         self._again()
+        self._client.helper_failed(reason)
 
     def close(self) -> None:
-        """Close the connection, which makes the helper exit."""
+        """Forget all requests, and close the connection, which makes the helper exit."""
+        self._requests.clear()
+        self.replace()
+
+    def replace(self) -> None:
+        """Close the connection, which makes the helper exit; its successor receives the requests."""
         if self._sock is not None:
             self._loop.unwatch(self._sock.fileno())
             self._sock.close()
@@ -170,7 +169,7 @@ class HelperProcess:
         if self._sock is not None and mask & select.EPOLLOUT:
             self._flush(self._sock)
         if self._sock is not None and mask & (select.EPOLLIN | select.EPOLLHUP) and not self._read(self._sock):
-            self.close()
+            self.replace()
             if self._process is not None:
                 self._process.kill()
 

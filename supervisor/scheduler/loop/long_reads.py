@@ -1,14 +1,16 @@
 """Long reads of the database in a thread of their own: neither the loop nor the store thread waits for them."""
 
 import contextlib
-import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from store.database import Database, open_reader
 from store.errors import DatabaseDamaged
+from supervisor.host.detached_thread import DetachedThread
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Wait
 
 T = TypeVar("T")
 
@@ -19,7 +21,7 @@ class _ReadRequest(NamedTuple):
 
 
 class LongReads:
-    """Carries out one read at a time. The thread starts with the first read."""
+    """Carries out one read at a time. The thread starts with the first read, and again if it ran out of memory."""
 
     def __init__(self, loop: Loop, path: str, on_damage: Callable[[DatabaseDamaged], None]) -> None:
         """`on_damage` is called, after `done`, with the error of a read that finds damage."""
@@ -27,28 +29,26 @@ class LongReads:
         self._on_damage = on_damage
         self._path = path
         self._requests: SimpleQueue[_ReadRequest] = SimpleQueue()
-        self._started = False
+        self._thread: DetachedThread | None = None
 
-    def submit(self, read: Callable[[Database], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `read` with a read-only connection in the thread, then `done` in the loop with its result or error."""
+    def result_of(self, read: Callable[[Database], object]) -> Wait:
+        """Call `read` with a read-only connection in the thread; its error refuses the wait for its result."""
+        return lambda waiter: self.call(partial(self._open_and_read, read), waiter.resume_or_refuse)
 
-        def open_and_read() -> T:
-            # The connection is not kept: the next read may be hours away, and a connection's cache takes memory.
-            with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
-                return read(db)
-
-        self.call(open_and_read, done)
+    def _open_and_read(self, read: Callable[[Database], object]) -> object:
+        # The connection is not kept: the next read may be hours away, and a connection's cache takes memory.
+        with contextlib.closing(open_reader(self._path, limit_s=None)) as db:
+            return read(db)
 
     def call(self, read: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `read` in the thread, then `done` as in :meth:`submit`; `read` opens its own connection."""
+        """Call `read` in the thread, then `done` in the loop with its result or error; `read` opens a connection."""
         request = _ReadRequest(read, done)
-        if not self._started:
+        if self._thread is None or not self._thread.running:
             try:
-                threading.Thread(target=self._run, name="reading", daemon=True).start()
+                self._thread = DetachedThread(self._run)
             except RuntimeError as err:  # pthread_create(3) failed, EAGAIN: too many threads
                 self._answer(request, err)
                 return
-            self._started = True
         self._requests.put(request)
 
     def _run(self) -> None:
@@ -62,9 +62,9 @@ class LongReads:
             self._answer(request, result)
 
     def _answer(self, request: _ReadRequest, result: object) -> None:
-        def answer() -> None:
-            request.done(result)
-            if isinstance(result, DatabaseDamaged):
-                self._on_damage(result)
+        self._loop.call_from_thread(partial(self._finish, request, result))
 
-        self._loop.call_from_thread(answer)
+    def _finish(self, request: _ReadRequest, result: object) -> None:
+        request.done(result)
+        if isinstance(result, DatabaseDamaged):
+            self._on_damage(result)

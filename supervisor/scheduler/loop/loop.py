@@ -16,9 +16,14 @@ import itertools
 import select
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVarTuple
 
 from supervisor.host.clock import Clock, Wakeup, WallTimer
 from supervisor.ipc.log_line import Log
+from supervisor.scheduler.loop.procedures import Wait
+
+Ts = TypeVarTuple("Ts")
 
 _POLL_S = 1.0
 _STEP_S = 1.0
@@ -118,13 +123,17 @@ class Loop:
         del self._handlers[fd]
         self._epoll.unregister(fd)
 
-    def after(self, delay_ms: float, function: Callable[[], None]) -> Timer:
+    def after(self, delay_ms: float, function: Callable[[*Ts], None], *arguments: *Ts) -> Timer:
         """Call `function` once after `delay_ms` milliseconds of the monotonic clock."""
-        return self._monotonic.push(self._clock.monotonic_s() + delay_ms / 1000, function)
+        return self._monotonic.push(self._clock.monotonic_s() + delay_ms / 1000, partial(function, *arguments))
 
-    def at(self, wall_ms: int, function: Callable[[], None]) -> Timer:
+    def pause(self, delay_ms: float = 0) -> Wait:
+        """Return the wait for `delay_ms` milliseconds; even 0 lets the loop do its other work."""
+        return lambda waiter: self.after(delay_ms, waiter.resume)
+
+    def at(self, wall_ms: int, function: Callable[[*Ts], None], *arguments: *Ts) -> Timer:
         """Call `function` once when the wall clock shows `wall_ms` or later."""
-        return self._wall.push(wall_ms / 1000, function)
+        return self._wall.push(wall_ms / 1000, partial(function, *arguments))
 
     def at_round_end(self, function: Callable[[], None], *, first: bool = False) -> None:
         """Call `function` once at the end of this round, or now if no round is in progress.

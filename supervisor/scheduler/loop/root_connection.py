@@ -5,6 +5,7 @@ import select
 import socket
 from collections.abc import Callable
 
+from supervisor.ipc.child_process import rights
 from supervisor.ipc.messages import PROTOCOL, SPOKEN, DaemonSettings, Message, ProtocolError, receive_all
 from supervisor.ipc.msgspec_messages import decoder, encode
 from supervisor.scheduler.loop.loop import Loop
@@ -33,6 +34,8 @@ class RootConnection:
         self._decoder = decoder()
         self._early: list[Message] = []
         self._unsent = bytearray()
+        self._unsent_sockets: list[tuple[int, socket.socket]] = []
+        """Sockets to send, each with the place of its message in the unsent data."""
         self._watching_room = False
         self._loop: Loop | None = None
 
@@ -108,8 +111,13 @@ class RootConnection:
             on_message(message)
         self._early.clear()
 
-    def send(self, message: Message) -> None:
-        """Send a message without blocking, together with the others of this round."""
+    def send(self, message: Message, passed: socket.socket | None = None) -> None:
+        """Send a message without blocking, together with the others of this round.
+
+        A socket is passed to the root with the first byte of its message, and closed here.
+        """
+        if passed is not None:
+            self._unsent_sockets.append((len(self._unsent), passed))
         self._unsent += encode(message)
         if self._loop is None:
             self._flush()
@@ -117,17 +125,32 @@ class RootConnection:
             self._loop.at_round_end(self._flush, first=True)
 
     def _flush(self) -> None:
-        if self._unsent:
-            try:
-                del self._unsent[: self._sock.send(self._unsent)]
-            except BlockingIOError:  # EAGAIN: the root is busy
-                pass
-            except (BrokenPipeError, ConnectionResetError):  # the next recv(2) reports the end
-                self._unsent.clear()
+        try:
+            while self._unsent:
+                self._send_part()
+        except BlockingIOError:  # EAGAIN: the root is busy
+            pass
+        except (BrokenPipeError, ConnectionResetError):  # the next recv(2) reports the end
+            self._unsent.clear()
         if self._loop is not None and bool(self._unsent) != self._watching_room:
             self._watching_room = bool(self._unsent)
             mask = select.EPOLLIN | (select.EPOLLOUT if self._watching_room else 0)
             self._loop.change(self._sock.fileno(), mask)
+
+    def _send_part(self) -> None:
+        """Send up to the next message with a socket, which begins a part of its own."""
+        starts = [at for at, _passed in self._unsent_sockets]
+        passed = [self._unsent_sockets.pop(0)[1]] if starts[:1] == [0] else []
+        end = next((at for at in starts if at), len(self._unsent))
+        try:
+            sent = self._sock.sendmsg([self._unsent[:end]], rights([each.fileno() for each in passed]))
+        except BlockingIOError:
+            self._unsent_sockets[:0] = [(0, each) for each in passed]
+            raise
+        for each in passed:
+            each.close()
+        del self._unsent[:sent]
+        self._unsent_sockets = [(at - sent, each) for at, each in self._unsent_sockets]
 
     def _ready(self, loop: Loop, on_message: Callable[[Message], None], mask: int) -> None:
         if mask & select.EPOLLOUT:
@@ -145,3 +168,37 @@ class RootConnection:
             return
         for message in self._decoder.feed(data):
             on_message(message)
+
+
+class Acknowledgements:
+    """Tells the root which ends of runs are stored; it then forgets the runs."""
+
+    def __init__(self, loop: Loop, root: RootConnection) -> None:
+        self._loop = loop
+        self._root = root
+        self._stored: list[str] = []
+        """Runs whose ends were stored in this round of the loop."""
+        self._held_back: list[str] | None = None
+        """Ended runs whose acknowledgement is withheld; None: none is withheld."""
+
+    def add(self, run_id: str) -> None:
+        """Acknowledge an end at the end of this round."""
+        self._stored.append(run_id)
+        self._loop.at_round_end(self.send, first=True)
+
+    def send(self) -> None:
+        """Acknowledge the ends stored in this round."""
+        ends, self._stored = self._stored, []
+        if self._held_back is not None:
+            self._held_back += ends
+        elif ends:
+            self._root.send({"op": "ack", "runs": ends})
+
+    def hold(self, hold: bool) -> None:
+        """Withhold acknowledgements, or send the withheld ones.
+
+        While the database may be damaged, the root must keep the ends: a restored copy may lack them.
+        """
+        run_ids, self._held_back = self._held_back, [] if hold else None
+        if run_ids:
+            self._root.send({"op": "ack", "runs": run_ids})

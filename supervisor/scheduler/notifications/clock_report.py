@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from store.daemon_values import set_meta
 from supervisor.ipc.log_line import Log, stamp
 from supervisor.ipc.plural import counted
-from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation, unavailable
+from supervisor.scheduler.control.control_socket import Answer, Arguments, RequestEntry, done, operation
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.database.removal_clock import STATE, RemovalClock
+from supervisor.scheduler.loop.procedures import Procedure
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -61,14 +62,15 @@ class ClockReport:
         }
 
     @operation(_TrustArguments)
-    def clock_trust(self, request: _TrustArguments, reply: Reply) -> None:
+    def clock_trust(self, request: _TrustArguments, entry: RequestEntry) -> Procedure[Answer]:
         """Trust the wall clock as it is now set, also for removals."""
         self._log.info(f"{request.by} confirmed the wall clock; runs are removed by age again")
         self._clock.believe()
-        with self._committer.changing(unavailable(reply)) as change:
-            state = self._clock.state()
-            change.write(lambda db: set_meta(db, STATE, state))
-            change.then(lambda: reply(done()))
+        change, state = self._committer.change(), self._clock.state()
+        change.write(set_meta, STATE, state)
+        entry.record(change)
+        yield self._committer.stored_or_refused(change)
+        return done()
 
     def _report_waiting_tasks(self) -> None:
         silent = self._scheduled_starts.waiting_for_clock(self._units.values())
@@ -85,7 +87,7 @@ class ClockReport:
         """Store that the wall clock is now doubted or trusted again; notify users of a doubt."""
         with self._committer.changing() as change:
             state, until = self._clock.state(), self._clock.believed_at_ms
-            change.write(lambda db: set_meta(db, STATE, state))
+            change.write(set_meta, STATE, state)
             if until is not None:
                 self._notifications.clock_doubted(self._clock.step_ms, until, change)
                 self._log.warning(f"the wall clock was set by days; nothing is removed by age before {stamp(until)}")

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from supervisor.config.model import Config
 from supervisor.ipc.delivery_request import DeliveryResult, PingRequest
-from supervisor.ipc.log_line import Log
-from supervisor.scheduler.database.commits import Committer
-from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.loop.loop import Timer
+from supervisor.scheduler.loop.procedures import Procedure
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.runs.end_reason import Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
@@ -34,13 +34,12 @@ def with_suffix(url: str, suffix: str) -> str:
 class Heartbeats(RunObserver):
     """Sends the requests for the heartbeat URLs of tasks and of the daemon."""
 
-    def __init__(
-        self, loop: Loop, committer: Committer, notifier_client: NotifierClient, config: Config, log: Log
-    ) -> None:
-        self._loop = loop
-        self._committer = committer
+    def __init__(self, core: Core, notifier_client: NotifierClient, config: Config) -> None:
+        self._loop = core.loop
+        self._committer = core.committer
+        self._procedures = core.procedures
         self._notifier_client = notifier_client
-        self._log = log
+        self._log = core.log
         self._numbers = itertools.count()
         self._failing: set[str] = set()
         """Names whose failure has been logged."""
@@ -67,17 +66,19 @@ class Heartbeats(RunObserver):
     def _beat(self) -> None:
         """Request the daemon's URL; only a working loop and store get as far as that."""
         self._timer = self._loop.after(_EVERY_MS, self._beat)
+        self._procedures.start(self._report_storing(), lambda _error: None)
+
+    def _report_storing(self) -> Procedure[None]:
         url = self._url
-        if url is None:
-            return
-        with self._committer.changing(lambda _error: None) as change:
-            change.then(lambda: self._ping(_DAEMON, url))
+        yield self._committer.stored_or_refused(self._committer.change())
+        if url is not None:
+            self._ping(_DAEMON, url)
 
     def run_started(self, run: LiveRun) -> None:
         """Report the start of a run."""
         self._request_url(run, "start")
 
-    def run_ended(self, run: LiveRun, verdict: Verdict, *, will_retry: bool) -> None:
+    def run_ended(self, run: LiveRun, verdict: Verdict, *_: object, will_retry: bool, **_facts: object) -> None:
         """Report the success or final failure of a run; a stop is neither."""
         if verdict.succeeded:
             self._request_url(run, None)
@@ -96,20 +97,16 @@ class Heartbeats(RunObserver):
         elif waiting is not None:
             waiting.append(url)
         else:
-            self._waiting[name] = deque()
-            self._ask(name, url)
+            self._waiting[name] = deque([url])
+            self._procedures.start(self._send_waiting(name))
 
-    def _ask(self, name: str, url: str) -> None:
-        request = PingRequest(key=f"ping/{next(self._numbers)}", url=url)
-        self._notifier_client.send(request, lambda result: self._was_sent(name, result))
-
-    def _was_sent(self, name: str, result: DeliveryResult) -> None:
-        self._note_result(name, result)
+    def _send_waiting(self, name: str) -> Procedure[None]:
         waiting = self._waiting[name]
-        if waiting:
-            self._ask(name, waiting.popleft())
-        else:
-            del self._waiting[name]
+        while waiting:
+            request = PingRequest(key=f"ping/{next(self._numbers)}", url=waiting.popleft())
+            result: DeliveryResult = yield self._notifier_client.sent(request)
+            self._note_result(name, result)
+        del self._waiting[name]
 
     def _note_result(self, name: str, result: DeliveryResult) -> None:
         if result.error is None:

@@ -5,6 +5,8 @@ One transaction stores the change, the notification and its deliveries, so a cra
 """
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
 
 from store import deliveries, notifications
 from store.database import Database
@@ -14,12 +16,16 @@ from store.runs.ids import new_ulid
 from store.tasks import update_task
 from supervisor.config.files.stamps import has_same_zone
 from supervisor.config.model import Config, Task
-from supervisor.config.value_types.durations import format_duration
+from supervisor.config.value_types.durations import format_duration, format_roughly
+from supervisor.host.zones import zone_named
 from supervisor.ipc import notification_kinds
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
-from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation, refused, unavailable
-from supervisor.scheduler.database.commits import Change, Committer, Events
+from supervisor.schedule.windows import Windows
+from supervisor.scheduler.control.control_socket import Answer, Arguments, RequestEntry, done, operation, refused
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change, Events
+from supervisor.scheduler.loop.procedures import Procedure
 from supervisor.scheduler.notifications.routes import RoutedEvent, Target, targets
 from supervisor.scheduler.notifications.wording import body_of, title_of
 from supervisor.scheduler.runs.end_reason import Verdict
@@ -32,7 +38,6 @@ TOO_MANY = f"more than {MOST_WAITING} messages were waiting"
 _MISSED_REASONS = {
     "missed": "had no run: the daemon was not running, the host slept, or the database could not be written",
     "queue_full": "had no run: the queue was full",
-    "skipped": "had no run: another run was active or waiting",
 }
 """The reason why an instant had no run, by end reason."""
 _SILENT_LISTED = 10
@@ -42,8 +47,14 @@ _TITLES = {notification_kinds.RUN_TIMEOUT: "timed out", notification_kinds.RUN_C
 class Notifications:
     """Raises notifications; each method reports one kind of occurrence."""
 
-    def __init__(self, config: Config, on_queued: Callable[[dict[str, int]], None] = lambda _lost: None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        on_queued: Callable[[dict[str, int]], None] = lambda _lost: None,
+        windows: Windows | None = None,
+    ) -> None:
         """`on_queued` is called after deliveries are stored, with the number of dropped messages by notifier."""
+        self._windows = windows or Windows()
         self.configure(config)
         self._on_queued = on_queued
 
@@ -94,34 +105,35 @@ class Notifications:
             last_occurred_at=change.now_ms,
         )
         if listed:
-            change.announce_result(lambda db: self._raise(db, draft))
+            change.announce_result(partial(self._raise, draft=draft, day_began_ms=fact.day_began_ms))
         if not self._notifiers:
             return
-        reached = targets(fact, self._routes, self._zone, change.now_ms)
+        held = None if fact.task is None else self._windows.holding(fact.task, change.now_ms)
+        reached = targets(fact, self._routes, self._zone, change.now_ms, None if held is None else held[1])
         sent_to = [target for target in reached if target.notifier in self._notifiers]
         if sent_to or fact.kind in notification_kinds.RECOVERIES:
+            change.read(self._queue, draft, sent_to, None if held is None else held[0]).then(self._queued)
 
-            def stored(dropped: dict[str, int] | None) -> None:
-                if dropped is not None:
-                    self._on_queued(dropped)
+    def _queued(self, dropped: dict[str, int] | None) -> None:
+        if dropped is not None:
+            self._on_queued(dropped)
 
-            change.read(lambda db: self._queue(db, draft, sent_to)).then(stored)
-
-    def _queue(self, db: Database, draft: Notification, sent_to: Sequence[Target]) -> dict[str, int] | None:
+    def _queue(
+        self, db: Database, draft: Notification, sent_to: Sequence[Target], held_since: int | None
+    ) -> dict[str, int] | None:
         """Store deliveries; return the number of dropped messages by notifier, or None if there was no delivery.
 
+        `held_since`: when the window opened that holds them; None: none does.
         Dropped reports about lost deliveries are not counted: each report would otherwise cause the next one.
         """
         settings, task = self._settings, draft.task_name or ""
         over = notification_kinds.RECOVERIES.get(draft.kind)
-        notified = set() if over is None else deliveries.end_of_trouble(db, over, task)
+        notified = set() if over is None else deliveries.end_of_trouble(db, over, task, draft.created_at, held_since)
         lost: dict[str, int] | None = None
         for target in sent_to:
             if target.only_if_notified and target.notifier not in notified:
                 continue
-            if over is None and not deliveries.note_notification(
-                db, target.notifier, draft.kind, task, draft.created_at, settings.coalesce_window_ms
-            ):
+            if over is None and not self._is_news(db, draft, target, held=held_since is not None):
                 continue
             deliveries.add(db, _delivery(draft, target), settings.digest_ms)
             lost = {} if lost is None else lost
@@ -132,12 +144,27 @@ class Notifications:
                 deliveries.count_lost(db, target.notifier, dropped, TOO_MANY, draft.created_at)
         return lost
 
+    def _is_news(self, db: Database, draft: Notification, target: Target, *, held: bool) -> bool:
+        """Record that a notifier is told; return whether that is no repeat."""
+        task, now_ms = draft.task_name or "", draft.created_at
+        if target.unacked and target.until is not None:
+            return deliveries.note_unacked(db, target.notifier, draft.kind, task, now_ms, target.until)
+        if held and target.until is not None:
+            return deliveries.note_held(db, target.notifier, draft.kind, task, now_ms, target.until)
+        window_ms = self._settings.coalesce_window_ms
+        return deliveries.note_notification(db, target.notifier, draft.kind, task, now_ms, window_ms)
+
     def run_ended(self, run: LiveRun, verdict: Verdict, change: Change, *, will_retry: bool) -> None:
         """Report a run that ended without a stop request; `will_retry`: a retry follows.
 
-        Failed runs of services are not reported here, but as crash loops or flapping.
+        Failed runs of services are not reported here, but as crash loops or flapping. The step of a flow is reported
+        only by its own keys: its flow reports what failed in it.
         """
-        if not isinstance(run.definition, Task):
+        definition = run.definition
+        notifies = bool(definition.notify_on_failure or definition.notify_on_success)
+        if isinstance(definition, Task) and definition.flow is not None and not notifies:
+            return
+        if not isinstance(definition, Task):
             if verdict.succeeded:
                 self._tell_success(run, verdict, change)
         elif verdict.succeeded:
@@ -177,6 +204,8 @@ class Notifications:
             before = f"{counted(failures, 'run')} failed before it"
             text = f"{body} {before}." if failures else body
             self._raise_notification(change, fact, f"{name} has recovered", text, run_id=run.id, listed=failures > 0)
+        if verdict.why is not None:
+            self._about_run(notification_kinds.RUN_SHORT, run, f"{name} was too quick", body, change)
         self._tell_success(run, verdict, change)
 
     def _tell_success(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
@@ -189,32 +218,84 @@ class Notifications:
     @staticmethod
     def _count(unit: Unit, change: Change) -> None:
         numbers = {"failures": unit.failures, "failed_attempts": unit.failed_attempts}
-        change.write(lambda db: update_task(db, unit.name, **numbers))
+        change.write(update_task, unit.name, **numbers)
 
-    def run_refused(self, run: LiveRun, reason: str, change: Change, missed_count: int | None = None) -> None:
-        """Report scheduled instants that had no run; refused runs with other triggers are not reported."""
-        fate = _MISSED_REASONS.get(reason)
-        if fate is None or run.trigger != "cron":
+    def run_refused(
+        self,
+        run: LiveRun,
+        reason: str,
+        change: Change,
+        missed_count: int | None = None,
+        cause: str | None = None,
+        requested_at: int | None = None,
+    ) -> None:
+        """Report scheduled or requested times that had no run; runs that were refused when requested are not reported.
+
+        A time that an overlap skips is no alarm: the list counts those of a task and a local day as one.
+        """
+        task, fate = run.unit.task, _MISSED_REASONS.get(reason)
+        if task is None or (run.trigger != "cron" and requested_at is None):
             return
-        named = run.unit.task.notify_on_missed if run.unit.task is not None else ()
-        fact = _about(notification_kinds.RUN_MISSED, run.unit, named)
-        when = "" if run.scheduled_at is None else f" {stamp(run.scheduled_at)}"
+        at = run.scheduled_at if requested_at is None else requested_at
+        when = "" if at is None else f" {stamp(at)}"
+        if reason == "skipped" and cause is None:
+            text = f"The scheduled time{when} was skipped: another run was active or waiting."
+            kind, day_began_ms = notification_kinds.RUN_SKIPPED, _start_of_day(task.timezone, change.now_ms)
+            fact = RoutedEvent(
+                kind=kind, severity=notification_kinds.OF_KIND[kind], task=task.name, day_began_ms=day_began_ms
+            )
+            self._raise_notification(change, fact, f"{task.name} skipped a scheduled time", text, run_id=run.id)
+        if fate is None:
+            return
+        fact = _about(notification_kinds.RUN_MISSED, run.unit, task.notify_on_missed)
         subject = f"{missed_count} scheduled times" if missed_count else f"The scheduled time{when}"
         self._raise_notification(change, fact, f"{run.unit.name} did not run", f"{subject} {fate}.", run_id=run.id)
 
-    def run_slow(self, run: LiveRun, limit_ms: int, change: Change) -> None:
-        """Report a run that exceeds ``max_duration_alert``."""
-        text = (
-            f"Run {run.id} has been active for more than {format_duration(limit_ms)}. It continues.{_started_by(run)}"
-        )
-        self._about_live(notification_kinds.RUN_SLOW, run, f"{run.unit.name} is taking too long", text, change)
+    def gate_closed(self, run: LiveRun, reasons: str, change: Change) -> None:
+        """Report a scheduled run that did not start, because other tasks had not succeeded."""
+        unit = run.unit
+        fact = _about(notification_kinds.RUN_GATE_CLOSED, unit, unit.definition.notify_on_failure)
+        when = "" if run.scheduled_at is None else f" {stamp(run.scheduled_at)}"
+        text = f"The scheduled time{when} was skipped. These tasks had not succeeded: {reasons}."
+        self._raise_notification(change, fact, f"{unit.name} waited in vain", text)
+
+    def run_slow(self, run: LiveRun, limit_ms: int, usual_ms: int | None, change: Change) -> None:
+        """Report a run that exceeds ``max_duration_alert``, or by far the usual duration of its task."""
+        limit = format_duration(limit_ms)
+        if usual_ms is not None:
+            limit = f"{format_roughly(limit_ms)}, and its task usually takes {format_roughly(usual_ms)}"
+        text = f"Run {run.id}: active for more than {limit}. It continues.{_started_by(run)}"
+        self._about_run(notification_kinds.RUN_SLOW, run, f"{run.unit.name} is taking too long", text, change)
 
     def run_silent(self, run: LiveRun, limit_ms: int, change: Change) -> None:
         """Report a run without output for ``silence_alert``."""
-        text = f"Run {run.id} has printed nothing for {format_duration(limit_ms)}. It continues.{_started_by(run)}"
-        self._about_live(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
+        text = f"Run {run.id}: no output for {format_duration(limit_ms)}. It continues.{_started_by(run)}"
+        self._about_run(notification_kinds.RUN_SILENT, run, f"{run.unit.name} is silent", text, change)
 
-    def _about_live(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
+    def task_late(self, unit: Unit, deadline: int, text: str, change: Change) -> None:
+        """Report that the work of a scheduled time was not done by its deadline; `text` says what the task does."""
+        fact = _about(notification_kinds.TASK_LATE, unit, unit.definition.notify_on_failure)
+        title = f"{unit.name} is late"
+        self._raise_notification(change, fact, title, f"It was to be done by {unit.schedule.local(deadline)}.{text}")
+
+    def task_on_time(self, run: LiveRun, deadline: int, change: Change) -> None:
+        """Report that a run did the work that was late."""
+        fact = _about(notification_kinds.TASK_ON_TIME, run.unit, run.unit.definition.notify_on_failure)
+        late = format_roughly(max(0, change.now_ms - deadline))
+        text = f"Run {run.id} succeeded, {late} after {run.unit.schedule.local(deadline)}."
+        self._raise_notification(change, fact, f"{run.unit.name} is done", text, run_id=run.id)
+
+    def task_failing(self, run: LiveRun, failures: int, runs: int, since: int | None, change: Change) -> None:
+        """Report that too many of a task's last runs failed or, with the time `since` when they did, that few do."""
+        text = f"{failures} of the last {counted(runs, 'run')} failed."
+        if since is None:
+            self._about_run(notification_kinds.TASK_FAILING, run, f"{run.unit.name} fails often", text, change)
+        else:
+            lasted = format_roughly(change.now_ms - since)
+            text = f"{text} It failed too often for {lasted}."
+            self._about_run(notification_kinds.TASK_STEADY, run, f"{run.unit.name} is steady again", text, change)
+
+    def _about_run(self, kind: str, run: LiveRun, title: str, text: str, change: Change) -> None:
         fact = _about(kind, run.unit, run.unit.definition.notify_on_failure)
         self._raise_notification(change, fact, title, text, run_id=run.id)
 
@@ -235,7 +316,8 @@ class Notifications:
     def service_fatal(self, unit: Unit, instance: ServiceInstance, run_id: str | None, change: Change) -> None:
         """Report that an instance became fatal."""
         times = f" {instance.failures} times in a row" if instance.failures > 1 else ""
-        text = f"Instance {instance.index} failed{times}. No more restarts."
+        reason = "" if instance.line is None else f" ({instance.line})"
+        text = f"Instance {instance.index} failed{times}{reason}. No more restarts."
         fact = _about(notification_kinds.SERVICE_FATAL, unit, unit.definition.notify_on_failure)
         self._raise_notification(change, fact, f"{unit.name} is down", text, run_id=run_id)
 
@@ -265,17 +347,31 @@ class Notifications:
         text = f"No failure for {format_duration(service.flap_window_ms)}. It was flapping for {lasted}."
         self._raise_notification(change, fact, f"{unit.name} is stable again", text)
 
+    def restart_failed(self, unit: Unit, instance: ServiceInstance, run_id: str, reason: str, change: Change) -> None:
+        """Report that the next run of an instance did not become ready, so that the present one continues."""
+        fact = _about(notification_kinds.SERVICE_RESTART_FAILED, unit, unit.definition.notify_on_failure)
+        text = f"The next process of instance {instance.index} did not replace the present one: {reason}."
+        self._raise_notification(change, fact, f"{unit.name} was not restarted", text, run_id=run_id)
+
     def rolling_failed(self, unit: Unit, instance: ServiceInstance, roll: RollingRestart, change: Change) -> None:
         """Report a rolling restart that ended early."""
         fact = _about(notification_kinds.SERVICE_ROLLING, unit)
         text = f"Instance {roll.index} is {instance.state.shown}{roll.rest()}."
         self._raise_notification(change, fact, f"The rolling restart of {unit.name} failed", text)
 
-    def log_dropping(self, run: LiveRun, reason: str, change: Change) -> None:
-        """Report that output of a run is dropped."""
-        fact = _about(notification_kinds.LOG_DISK_PRESSURE, run.unit)
-        text = f"The log of run {run.id} accepts no output: {reason}."
-        self._raise_notification(change, fact, f"Output of {run.unit.name} is dropped", text, run_id=run.id)
+    def log_refused(self, run_id: str, run: LiveRun | None, fate: str, reason: str, change: Change) -> None:
+        """Report that output of a run waits or is dropped (`fate`); None: the run has ended."""
+        kind = notification_kinds.LOG_DISK_PRESSURE
+        fact = (
+            RoutedEvent(kind=kind, severity=notification_kinds.OF_KIND[kind]) if run is None else _about(kind, run.unit)
+        )
+        title = f"Output {'of an ended run' if run is None else f'of {run.unit.name}'} {fate}"
+        text = f"Run {run_id}: its log accepts no output: {reason}."
+        self._raise_notification(change, fact, title, text, run_id=run_id)
+
+    def rings_displaced(self, text: str, change: Change) -> None:
+        """Report that rings cannot be created in the runtime directory."""
+        self._report(change, notification_kinds.LOG_DISK_PRESSURE, "The runtime directory has no room", f"{text}.")
 
     def config_stale(self, config: Config, change: Change) -> None:
         """Report that the files of the configuration, or the host's time zone, changed since the last reload."""
@@ -354,11 +450,10 @@ class Notifications:
         text = f"It failed for {lasted}. It now delivers all lines that are still in the logs."
         self._report(change, notification_kinds.EXPORT_RECOVERED, f"Export {name} works again", text)
 
-    def _raise(self, db: Database, draft: Notification) -> Events:
-        before = notifications.unread_count(db)
-        stored = notifications.notify(
-            db, draft, window_ms=self._settings.coalesce_window_ms, keep=self._settings.history_keep
-        )
+    def _raise(self, db: Database, draft: Notification, day_began_ms: int | None) -> Events:
+        before, settings, daily = notifications.unread_count(db), self._settings, day_began_ms is not None
+        window_ms = settings.coalesce_window_ms if day_began_ms is None else draft.created_at - day_began_ms + 1
+        stored = notifications.notify(db, draft, window_ms=window_ms, keep=settings.history_keep, stays_read=daily)
         event = "notification.created" if stored.id == draft.id else "notification.updated"
         return [(event, {"notification": _shown(stored)}), *_count(db, before)]
 
@@ -371,42 +466,49 @@ class _Mark(Arguments):
 class NotificationOperations:
     """Operations that mark notifications as read or unread."""
 
-    def __init__(self, committer: Committer) -> None:
-        self._committer = committer
+    def __init__(self, core: Core) -> None:
+        self._committer = core.committer
 
     @operation(_Mark)
-    def notification_mark(self, request: _Mark, reply: Reply) -> None:
+    def notification_mark(self, request: _Mark, entry: RequestEntry) -> Procedure[Answer]:
         """Mark a notification as read or unread."""
-        change = self._committer.change(unavailable(reply))
-        pending = change.read(lambda db: notifications.get(db, request.id))
-
-        def marked(db: Database) -> Events:
-            before = notifications.unread_count(db)
-            if not notifications.mark(db, request.id, change.now_ms if request.read else None):
-                return []
-            stored = notifications.get(db, request.id)
-            if stored is None:
-                return []
-            return [("notification.updated", {"notification": _shown(stored)}), *_count(db, before)]
-
-        change.announce_result(marked)
-        unknown = refused(404, f"no such notification: {request.id}")
-        pending.then(lambda notification: reply(unknown if notification is None else done()))
-        self._committer.commit(change)
+        change = self._committer.change()
+        pending = change.read(notifications.get, request.id)
+        entry.record(change, lambda: None if pending.result is None else "")
+        change.announce_result(partial(_marked, request, change.now_ms))
+        yield self._committer.stored_or_refused(change)
+        return refused(404, f"no such notification: {request.id}") if pending.result is None else done()
 
     @operation(Arguments)
-    def notifications_read(self, _request: Arguments, reply: Reply) -> None:
+    def notifications_read(self, _request: Arguments, entry: RequestEntry) -> Procedure[Answer]:
         """Mark all notifications as read; one event announces it."""
-        change = self._committer.change(unavailable(reply))
+        change = self._committer.change()
+        entry.record(change)
+        change.announce_result(partial(_all_marked, change.now_ms))
+        yield self._committer.stored_or_refused(change)
+        return done()
 
-        def marked(db: Database) -> Events:
-            before = notifications.unread_count(db)
-            notifications.mark_all(db, change.now_ms)
-            return _count(db, before)
 
-        change.announce_result(marked)
-        change.then(lambda: reply(done()))
-        self._committer.commit(change)
+def _marked(request: _Mark, now_ms: int, db: Database) -> Events:
+    before = notifications.unread_count(db)
+    if not notifications.mark(db, request.id, now_ms if request.read else None):
+        return []
+    stored = notifications.get(db, request.id)
+    if stored is None:
+        return []
+    return [("notification.updated", {"notification": _shown(stored)}), *_count(db, before)]
+
+
+def _all_marked(now_ms: int, db: Database) -> Events:
+    before = notifications.unread_count(db)
+    notifications.mark_all(db, now_ms)
+    return _count(db, before)
+
+
+def _start_of_day(zone: str, now_ms: int) -> int:
+    """Return when the present day began in a time zone, in milliseconds since the epoch."""
+    local = datetime.fromtimestamp(now_ms / 1000, zone_named(zone))
+    return int(local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0).timestamp()) * 1000
 
 
 def _about(kind: str, unit: Unit, named: tuple[str, ...] = ()) -> RoutedEvent:
@@ -455,6 +557,6 @@ def _delivery(draft: Notification, target: Target) -> Delivery:
         run_id=draft.run_id,
         created_at=draft.created_at,
         due_at=draft.created_at if target.until is None else target.until,
-        held=target.until is not None,
+        held=target.until is not None and not target.unacked,
         attempts=0,
     )

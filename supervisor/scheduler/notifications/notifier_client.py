@@ -4,7 +4,6 @@ If the notifier process crashes, its open requests are repeated once. More attem
 forever.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,21 +12,19 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.loop.procedures import Wait, Waiter
 
 _IDLE_MS = 120_000
 """Idle time before the process exits; longer than the interval of the daemon's heartbeat, which would restart it."""
 _MOST_TRIES = 2
-
-OnResult = Callable[[DeliveryResult], None]
 
 
 @dataclass
 class _OpenRequest:
     """A request without a result."""
 
-    request: DeliveryRequest | PingRequest
-    then: OnResult
-    tries: int = 0
+    waiter: Waiter
+    tries: int
 
 
 class NotifierClient(HelperClient):
@@ -43,44 +40,38 @@ class NotifierClient(HelperClient):
         """Return the number of requests without a result."""
         return len(self._open)
 
-    def send(self, request: DeliveryRequest | PingRequest, then: OnResult) -> None:
-        """Send a request; `then` receives the result in the loop."""
+    def sent(self, request: DeliveryRequest | PingRequest) -> Wait:
+        """Send a request, and wait for its :class:`DeliveryResult`."""
+        return partial(self._send, request)
+
+    def _send(self, request: DeliveryRequest | PingRequest, waiter: Waiter) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        open_request = self._open[request.key] = _OpenRequest(request, then)
-        if self._process.running:
-            self._send(open_request)
-        else:
-            self._process.ensure_started()
-
-    def _send(self, open_request: _OpenRequest) -> None:
-        open_request.tries += 1
-        self._process.send(open_request.request.to_message())
-
-    def helper_wanted(self) -> bool:
-        """Return whether any request has no result."""
-        return bool(self._open)
+        self._open[request.key] = _OpenRequest(waiter, tries=int(self._process.running))
+        self._process.request(request.key, request.to_message())
 
     def helper_started(self) -> None:
-        """Send all open requests to a new process; give up a request that was already sent twice."""
-        for key, open_request in list(self._open.items()):
-            if open_request.tries < _MOST_TRIES:
-                self._send(open_request)
-            else:
+        """Give up the requests that were already sent twice, since a new process receives all others."""
+        for key, open_request in self._open.items():
+            open_request.tries += 1
+            if open_request.tries > _MOST_TRIES:
+                self._process.forget(key)
                 self._loop.after(0, partial(self._done, key, DeliveryResult("the notifier process exited")))
 
     def helper_sent(self, message: Message) -> None:
         """Pass a result to the requester."""
-        self._done(message["key"], DeliveryResult(message["error"], message["retry_after_ms"]))
+        fields = ("error", "retry_after_ms", "items", "refused")
+        self._done(message["key"], DeliveryResult(**{name: message[name] for name in fields}))
 
     def _done(self, key: str, result: DeliveryResult) -> None:
         open_request = self._open.pop(key, None)
         if open_request is None:
             return
+        self._process.forget(key)
         if not self._open:
             self._idle = self._loop.after(_IDLE_MS, self._dismiss)
-        open_request.then(result)
+        open_request.waiter.resume(result)
 
     def _dismiss(self) -> None:
         self._idle = None

@@ -7,23 +7,28 @@ half minute. If the result of a delivery cannot be stored, the message is delive
 
 import os
 import socket
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec.structs import asdict
 
 from logring.log_paths import log_path, ring_path
 from store import deliveries
+from store.database import Database
 from store.deliveries import Delivery, DeliveryStatus
+from supervisor.config.daemon_tables import Route
 from supervisor.config.model import Config
+from supervisor.ipc.backoff import backoff
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult
-from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import DaemonSettings
-from supervisor.ipc.notification_kinds import DELIVERY_FAILED
+from supervisor.ipc.notification_kinds import DELIVERY_FAILED, ENDED_WITH
 from supervisor.ipc.plural import counted
-from supervisor.scheduler.control.socket_operation import Arguments, Reply, done, operation, refused, unavailable
-from supervisor.scheduler.database.commits import Change, Committer
-from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.control.control_socket import Answer, Arguments, RequestEntry, done, operation, refused
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.loop import Timer
+from supervisor.scheduler.loop.procedures import Procedure
 from supervisor.scheduler.notifications.notifications import TOO_MANY
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
+from supervisor.scheduler.notifications.routes import repeat_ms
 from supervisor.scheduler.notifications.wording import Message, message, trial_message
 
 _DELAYS_MS = (30_000, 120_000, 600_000, 3_600_000)
@@ -38,8 +43,9 @@ _LONGEST_MS = 60_000.0
 OnLost = Callable[[str, int, str, Change], None]
 
 
-class _Name(Arguments):
+class _Test(Arguments):
     name: str
+    long: bool = False
 
 
 class Outbox:
@@ -52,27 +58,28 @@ class Outbox:
 
     def __init__(
         self,
-        loop: Loop,
-        boot: DaemonSettings,
-        committer: Committer,
+        core: Core,
         notifier_client: NotifierClient,
-        log: Log,
         *,
         on_lost: OnLost,
     ) -> None:
-        self._loop = loop
-        self._boot = boot
-        self._committer = committer
+        self._loop = core.loop
+        self._boot = core.daemon.boot
+        self._committer = core.committer
+        self._procedures = core.procedures
+        self._log = core.log
         self._notifier_client = notifier_client
         self._on_lost = on_lost
-        self._log = log
         self._site: str | None = None
         self._zone = ""
+        self._routes: tuple[Route, ...] = ()
         self._urls: dict[str, str] = {}
         self._host = socket.gethostname()
         self._busy: set[str] = set()
         self._resting: dict[str, float] = {}
         """When the pause of a notifier ends, on the monotonic clock."""
+        self._working: set[str] = set()
+        """Notifiers that have delivered a message, and since then have failed only because of single messages."""
         self._timer: Timer | None = None
         self._looking = False
         self._again = False
@@ -81,10 +88,11 @@ class Outbox:
         """Resume deliveries; `first`: also retry failed messages of an earlier daemon at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
+        self._routes = config.routes
         self._urls = {name: notifier.url for name, notifier in config.notifiers.items()}
         with self._committer.changing() as change:
             if first:
-                change.write(lambda db: deliveries.make_due(db, change.now_ms))
+                change.write(deliveries.make_due, change.now_ms)
             self._forget_others(change)
         self.send_due()
 
@@ -92,12 +100,13 @@ class Outbox:
         """Apply a new configuration; the messages of notifiers with a new URL are tried at once."""
         self._site = config.http.external_url
         self._zone = config.daemon.timezone
+        self._routes = config.routes
         urls = {name: notifier.url for name, notifier in config.notifiers.items()}
         changed = [name for name, url in urls.items() if self._urls.get(name) != url]
         with self._committer.changing() as change:
             for name in changed:
                 self._resting.pop(name, None)
-                change.write(partial(deliveries.make_due, now_ms=change.now_ms, notifier=name))
+                change.write(deliveries.make_due, now_ms=change.now_ms, notifier=name)
             if self._urls.keys() - urls.keys():
                 self._forget_others(change)
             self._urls = urls
@@ -105,12 +114,11 @@ class Outbox:
 
     def _forget_others(self, change: Change) -> None:
         names = set(self._urls)
+        change.read(deliveries.forget_others, names).then(self._forgotten)
 
-        def stored(dropped: int) -> None:
-            if dropped:
-                self._log.warning(f"dropped {counted(dropped, 'notification')} for removed notifiers")
-
-        change.read(lambda db: deliveries.forget_others(db, names)).then(stored)
+    def _forgotten(self, dropped: int) -> None:
+        if dropped:
+            self._log.warning(f"dropped {counted(dropped, 'notification')} for removed notifiers")
 
     def queued(self, lost: dict[str, int]) -> None:
         """Deliver new messages; `lost`: number of messages by notifier that were dropped because too many waited."""
@@ -125,32 +133,28 @@ class Outbox:
 
     def send_due(self) -> None:
         """Send due messages; must be called after a message is stored."""
-        if self._looking:
-            self._again = True
-            return
-        now_s = self._loop.now_s()
-        self._resting = {name: until for name, until in self._resting.items() if until > now_s}
-        without = self._busy | self._resting.keys()
-        if without >= self._urls.keys():  # the next result, or the end of a pause, checks again
-            self._wait(None)
-            return
-        self._looking, self._again = True, False
-        room = max(0, _AT_ONCE - len(self._busy))
+        self._again = True
+        if not self._looking:
+            self._procedures.start(self._look())
 
-        def send(result: tuple[list[list[Delivery]], int | None]) -> None:
-            self._looking = False
-            sendable, next_due = result
-            for delivery in sendable:
-                self._send(delivery)
+    def _look(self) -> Procedure[None]:
+        self._looking = True
+        while self._again:
+            self._again = False
+            now_s = self._loop.now_s()
+            self._resting = {name: until for name, until in self._resting.items() if until > now_s}
+            without = self._busy | self._resting.keys()
+            if without >= self._urls.keys():  # the next result, or the end of a pause, checks again
+                self._wait(None)
+                continue
+            change = self._committer.change()
+            due = change.read(_due, now_ms=change.now_ms, without=without, room=_AT_ONCE - len(self._busy))
+            yield self._committer.stored(change)
+            sendable, next_due = due.result
+            for together in sendable:
+                self._procedures.start(self._deliver(together))
             self._wait(next_due)
-            if self._again:
-                self.send_due()
-
-        with self._committer.changing() as change:
-            due = change.read(
-                lambda db: (deliveries.due_messages(db, change.now_ms, without, room), deliveries.next_due(db, without))
-            )
-            due.then(send)
+        self._looking = False
 
     def _wait(self, next_due: int | None) -> None:
         """Set the timer for the next due message or the end of a pause."""
@@ -167,7 +171,8 @@ class Outbox:
 
     # One message, or several together.
 
-    def _send(self, together: Sequence[Delivery]) -> None:
+    def _deliver(self, together: Sequence[Delivery]) -> Procedure[None]:
+        """Send a message, or several together, and store the result."""
         name = together[0].notifier
         url = self._urls.get(name)
         if url is None:  # a reload removed the notifier
@@ -178,80 +183,80 @@ class Outbox:
         single = len(together) == 1 and not together[0].held
         paths: tuple[str | None, str | None] = (None, None)
         if single and run_id is not None and task is not None:
-            paths = self._paths(task, run_id)
+            paths = ring_path(self._boot.runtime_dir, run_id), log_path(self._boot.data_dir, task, run_id)
         request = _request(f"{name}/{together[0].seq}", url, text, *paths)
-        self._notifier_client.send(request, lambda result: self._was_sent(url, together, result))
-
-    def _paths(self, task: str, run_id: str) -> tuple[str, str]:
-        return ring_path(self._boot.runtime_dir, run_id), log_path(self._boot.data_dir, task, run_id)
-
-    def _was_sent(self, url: str, together: Sequence[Delivery], result: DeliveryResult) -> None:
-        name = together[0].notifier
-
-        def stored() -> None:
-            self._busy.discard(name)
-            self.send_due()
-
-        with self._committer.changing() as change:
-            now_ms = change.now_ms
-            if result.error is None:
-                self._resting.pop(name, None)
-                change.write(lambda db: deliveries.delivered(db, name, [delivery.seq for delivery in together], now_ms))
-                change.write(lambda db: deliveries.make_due(db, now_ms, name))
-            elif self._urls.get(name) == url:
-                self._has_failed(name, together, result, change)
-            # Otherwise the address has changed meanwhile: the messages are still due, and go to the new one.
-            change.then(stored)
+        result: DeliveryResult = yield self._notifier_client.sent(request)
+        change = self._committer.change()
+        now_ms = change.now_ms
+        if result.error is None:
+            # The rest of a list is still due, and follows at once.
+            for delivery in together[: result.items or None]:
+                if (again_ms := repeat_ms(delivery, self._routes)) is not None:
+                    kinds = ENDED_WITH[delivery.kind]
+                    change.write(deliveries.remind, delivery, kinds, now_ms, now_ms + again_ms)
+            sent = [delivery.seq for delivery in together[: result.items or None]]
+            change.write(deliveries.delivered, name, sent, now_ms)
+            if name not in self._working:
+                change.write(deliveries.make_due, now_ms, name)
+            self._working.add(name)
+        elif self._urls.get(name) == url:
+            self._has_failed(name, together, result, change)
+        # Otherwise the address has changed meanwhile: the messages are still due, and go to the new one.
+        yield self._committer.stored(change)
+        self._busy.discard(name)
+        self.send_due()
 
     def _has_failed(self, name: str, together: Sequence[Delivery], result: DeliveryResult, change: Change) -> None:
         now_ms, reason = change.now_ms, result.error or ""
         retry_after_ms = result.retry_after_ms or 0
-        self._resting[name] = self._loop.now_s() + max(_REST_MS, retry_after_ms) / 1000
+        if not result.refused:
+            self._working.discard(name)
+            self._resting[name] = self._loop.now_s() + max(_REST_MS, retry_after_ms) / 1000
         due, lost = {}, []
         for delivery in together:
-            delay_ms = max(_DELAYS_MS[min(delivery.attempts, len(_DELAYS_MS) - 1)], retry_after_ms)
+            delay_ms = max(backoff(_DELAYS_MS, delivery.attempts), retry_after_ms)
             if now_ms + delay_ms > delivery.created_at + _MAX_AGE_MS and delivery.attempts:
                 lost.append(delivery.seq)
             else:
-                due[delivery.seq] = now_ms + delay_ms
+                due[delivery.seq] = now_ms + int(delay_ms)
         self._log.warning(f"the notifier {name} cannot deliver: {reason}")
         if due:
-            change.write(lambda db: deliveries.failed(db, name, due, reason, now_ms))
+            change.write(deliveries.failed, name, due, reason, now_ms)
         if lost:
             dropped = counted(len(lost), "notification")
             self._log.error(f"the notifier {name}: dropped {dropped} after a day of failures")
-            change.write(lambda db: deliveries.give_up(db, name, lost, reason, now_ms))
+            change.write(deliveries.give_up, name, lost, reason, now_ms)
             if any(delivery.kind != DELIVERY_FAILED for delivery in together if delivery.seq in lost):
                 self._on_lost(name, len(lost), reason, change)
 
     # Requests of users.
 
     @operation(Arguments)
-    def notifiers(self, _request: Arguments, reply: Reply) -> None:
+    def notifiers(self, _request: Arguments, _entry: RequestEntry) -> Procedure[Answer]:
         """Answer with the delivery status of each notifier, without its URL, which may contain secrets."""
-        names = sorted(self._urls)
+        change = self._committer.change()
+        standings = change.read(deliveries.standings)
+        yield self._committer.stored_or_refused(change)
+        nothing = DeliveryStatus("", None, None, None, 0, 0)
+        statuses = [standings.result.get(name, nothing)._replace(name=name) for name in sorted(self._urls)]
+        return done(items=[status._asdict() for status in statuses])
 
-        def answer(statuses: dict[str, DeliveryStatus]) -> None:
-            nothing = DeliveryStatus("", None, None, None, 0, 0)
-            reply(done(items=[statuses.get(name, nothing)._replace(name=name)._asdict() for name in names]))
-
-        with self._committer.changing(unavailable(reply)) as change:
-            change.read(deliveries.standings).then(answer)
-
-    @operation(_Name)
-    def notifier_test(self, request: _Name, reply: Reply) -> None:
+    @operation(_Test)
+    def notifier_test(self, request: _Test, _entry: RequestEntry) -> Procedure[Answer]:
         """Send a test message through a notifier once, and answer with the result."""
         url = self._urls.get(request.name)
         if url is None:
-            reply(refused(404, f'No notifier named "{request.name}"'))
-            return
+            return refused(404, f'No notifier named "{request.name}"')
         key = f"{request.name}/test/{os.urandom(8).hex()}"
-        self._notifier_client.send(
-            _request(key, url, trial_message(request.name, self._host)), lambda result: reply(done(error=result.error))
-        )
+        text = trial_message(request.name, self._host, long=request.long)
+        result: DeliveryResult = yield self._notifier_client.sent(_request(key, url, text))
+        return done(error=result.error)
+
+
+def _due(db: Database, *, now_ms: int, without: Collection[str], room: int) -> tuple[list[list[Delivery]], int | None]:
+    """Return up to `room` messages that are due, and when the next one is, both except for some notifiers."""
+    return deliveries.due_messages(db, now_ms, without, max(0, room)), deliveries.next_due(db, without)
 
 
 def _request(key: str, url: str, text: Message, ring: str | None = None, file: str | None = None) -> DeliveryRequest:
-    return DeliveryRequest(
-        key=key, url=url, title=text.title, body=text.body, footer=text.footer, type=text.type, ring=ring, file=file
-    )
+    return DeliveryRequest(key=key, url=url, ring=ring, file=file, **asdict(text))

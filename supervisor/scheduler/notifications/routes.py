@@ -5,14 +5,18 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from store.deliveries import Delivery
 from supervisor.config.daemon_tables import Route
 from supervisor.config.value_records import QuietHours
 from supervisor.host.zones import zone_named
-from supervisor.ipc.notification_kinds import FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
+from supervisor.ipc.notification_kinds import ENDED_WITH, FAILURES, ONLY_NAMED, RECOVERIES, SEVERITIES
 from supervisor.schedule.clock_changes import span_at
 
 _MINUTES_PER_HOUR = 60
+_MANY = 1_000_000
+"""A number of failures that reaches every ``after``: the first message was sent."""
 
 
 def end_of_quiet(quiet: QuietHours | None, zone: str, now_ms: int) -> int | None:
@@ -63,6 +67,8 @@ class RoutedEvent(Struct, frozen=True, kw_only=True):
     """For failures: number of consecutive failed attempts; each retry counts."""
     named: tuple[str, ...] = ()
     """Notifiers that the definition of the task names for this kind."""
+    day_began_ms: int | None = None
+    """If given, the list counts repeats since then as one, which need not be read again."""
     without: str | None = None
     """A notifier that must not receive it, because it reports a failure of this notifier."""
 
@@ -74,10 +80,14 @@ class Target(Struct, frozen=True):
     only_if_notified: bool = False
     """Whether it receives a recovery only if it received the failure."""
     until: int | None = None
-    """When quiet hours end, in milliseconds since the epoch; None to send at once."""
+    """When the window or the quiet hours end, in milliseconds since the epoch; None to send at once."""
+    unacked: bool = False
+    """Whether it is only told at `until`, if nobody has acknowledged the problem by then."""
 
 
-def targets(fact: RoutedEvent, routes: Iterable[Route], zone: str, now_ms: int) -> list[Target]:
+def targets(
+    fact: RoutedEvent, routes: Iterable[Route], zone: str, now_ms: int, held_until: int | None = None
+) -> list[Target]:
     """Return the notifiers that receive a fact, each once, sorted by name.
 
     If several routes lead to a notifier, the weakest condition applies, then the earliest time.
@@ -87,28 +97,43 @@ def targets(fact: RoutedEvent, routes: Iterable[Route], zone: str, now_ms: int) 
         routes: the routes of the configuration.
         zone: the time zone of quiet hours.
         now_ms: the time of the fact.
+        held_until: when the window ends that holds it; None: none does.
     """
     by_notifier: dict[str, list[Target]] = {}
-    ways: list[tuple[Sequence[str], bool, QuietHours | None]] = []
+    ways: list[tuple[Sequence[str], bool, QuietHours | None, int]] = []
     over = fact.kind in RECOVERIES
     if fact.named and (fact.final or over):
-        ways.append((fact.named, over, None))
+        ways.append((fact.named, over, None, 0))
     for route in routes:
         only_if_notified = _leads(route, fact)
         if only_if_notified is not None:
-            ways.append((route.notify, only_if_notified, route.quiet))
-    for names, only_if_notified, quiet in ways:
-        until = end_of_quiet(quiet, zone, now_ms)
+            wait_ms = 0 if over else route.unacked_for_ms or 0
+            ways.append((route.notify, only_if_notified, route.quiet, wait_ms))
+    for names, only_if_notified, quiet, wait_ms in ways:
+        at = (now_ms if held_until is None else held_until) + wait_ms
+        until = end_of_quiet(quiet, zone, at) or (at if wait_ms else held_until)
         for name in names:
             if name != fact.without:
-                by_notifier.setdefault(name, []).append(Target(name, only_if_notified, until))
+                by_notifier.setdefault(name, []).append(Target(name, only_if_notified, until, wait_ms > 0))
     return [_together(several) for _, several in sorted(by_notifier.items())]
 
 
 def _together(several: list[Target]) -> Target:
     sure = [target for target in several if not target.only_if_notified] or several
+    sure = [target for target in sure if not target.unacked] or sure
     untils = [target.until for target in sure if target.until is not None]
-    return Target(sure[0].notifier, sure[0].only_if_notified, min(untils) if len(untils) == len(sure) else None)
+    return replace(sure[0], until=min(untils) if len(untils) == len(sure) else None)
+
+
+def repeat_ms(delivery: Delivery, routes: Iterable[Route]) -> int | None:
+    """Return after which time a delivered message is sent again if its problem lasts; None: it is not."""
+    if delivery.kind not in ENDED_WITH:
+        return None
+    fact = RoutedEvent(
+        kind=delivery.kind, severity=delivery.severity, task=delivery.task_name, failures=_MANY, attempts=_MANY
+    )
+    reached = [route for route in routes if delivery.notifier in route.notify and _leads(route, fact) is False]
+    return min((route.repeat_ms for route in reached if route.repeat_ms is not None), default=None)
 
 
 def _leads(route: Route, fact: RoutedEvent) -> bool | None:

@@ -8,10 +8,12 @@ from msgspec import Struct
 from store.deliveries import Delivery
 from supervisor.host.zones import zone_named
 from supervisor.ipc.notification_kinds import RECOVERIES
+from supervisor.ipc.plural import counted
 
 _MAX_TITLE = 200
 _MAX_BODY = 2000
-_MAX_LISTED = 50
+_LONG_LINES = 20
+_LONG_LINE = 300
 _OF_SEVERITY = {"info": "info", "warn": "warning", "error": "failure"}
 
 
@@ -24,6 +26,10 @@ class Message(Struct, frozen=True):
     """Text that follows the last output lines of the run."""
     type: str
     """info, success, warning or failure."""
+    items: list[str] = []
+    """The lines of a list, which may need several messages."""
+    output: list[str] = []
+    """Output that no run has printed."""
 
 
 def shortened(text: str, most: int) -> str:
@@ -59,19 +65,16 @@ def message(deliveries: Sequence[Delivery], *, site: str | None, host: str, zone
             _footer(_link(delivery, site), host),
             "success" if success else _OF_SEVERITY[delivery.severity],
         )
-    lines = [_listed(delivery, site, zone) for delivery in deliveries[:_MAX_LISTED]]
-    if len(deliveries) > _MAX_LISTED:
-        lines.append(f"and {len(deliveries) - _MAX_LISTED} more")
     worst = max((delivery.severity for delivery in deliveries), key=list(_OF_SEVERITY).index)
-    count = "1 notification" if len(deliveries) == 1 else f"{len(deliveries)} notifications"
-    return Message(count, "\n".join(lines), _footer(None, host), _OF_SEVERITY[worst])
+    items = [_listed(delivery, site, zone) for delivery in deliveries]
+    return Message(counted(len(items), "notification"), "", _footer(None, host), _OF_SEVERITY[worst], items)
 
 
-def trial_message(notifier: str, host: str) -> Message:
-    """Return the message with which users test a notifier."""
-    return Message(
-        "Ringward: this is a test", f"The notifier {notifier} can deliver messages.", _footer(None, host), "info"
-    )
+def trial_message(notifier: str, host: str, *, long: bool = False) -> Message:
+    """Return the message with which users test a notifier; `long`: with as much output as the message of a run."""
+    text = f"The notifier {notifier} can deliver messages."
+    output = [f"Line {number} of {_LONG_LINES}: ".ljust(_LONG_LINE, "x") for number in range(1, _LONG_LINES + 1)]
+    return Message("Ringward: this is a test", text, _footer(None, host), "info", output=output if long else [])
 
 
 def _listed(delivery: Delivery, site: str | None, zone: str) -> str:

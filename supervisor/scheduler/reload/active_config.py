@@ -1,6 +1,7 @@
 """The active configuration: its settings, its copy on disk, and the facts about it that clients see."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -8,12 +9,15 @@ from msgspec import Struct
 from store.daemon_values import set_meta
 from supervisor.config.files.stamps import has_same_zone
 from supervisor.config.model import Config
-from supervisor.ipc.log_line import Log
+from supervisor.config.problems import Problem
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.scheduler.database.commits import Change, Committer
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.procedures import Procedure
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.reload import last_good
 from supervisor.scheduler.reload.config_files import ConfigFiles
+from supervisor.startup import config_copy
+from supervisor.startup.advice import advised_soon
 
 INFO = "info"
 """Name in the store of the facts about the configuration."""
@@ -33,9 +37,7 @@ class ActiveConfig:
         resolved: the configuration and its daemon settings.
         files: reads and watches the files.
         info: facts about the configuration; shared, not copied.
-        committer: stores the facts.
         notifications: reports that the files changed.
-        log: the daemon's log.
     """
 
     def __init__(
@@ -43,16 +45,16 @@ class ActiveConfig:
         resolved: ResolvedConfig,
         files: ConfigFiles,
         info: dict[str, object],
-        committer: Committer,
+        core: Core,
         notifications: Notifications,
-        log: Log,
     ) -> None:
         self.resolved = resolved
         self.files = files
         self._info = info
-        self._committer = committer
+        self._committer = core.committer
+        self._procedures = core.procedures
         self._notifications = notifications
-        self._log = log
+        self._log = core.log
 
     def files_changed(self) -> None:
         """Report that the files, or the host's time zone, changed since the configuration was read."""
@@ -68,7 +70,18 @@ class ActiveConfig:
             change.announce("config.stale", {"path": path})
             self._notifications.config_stale(self.resolved.config, change)
 
-    def replace(self, resolved: ResolvedConfig, change: Change) -> None:
+    def advise(self) -> None:
+        """Look for what runs need and this host lacks, in the thread of the files, and store the warnings."""
+        self._procedures.start(self._advise(self.resolved))
+
+    def _advise(self, resolved: ResolvedConfig) -> Procedure[None]:
+        found = yield self.files.work(lambda: [str(warning) for warning in advised_soon(resolved.config, os.environ)])
+        if resolved is self.resolved and not isinstance(found, BaseException):  # not after a reload
+            self._info["config_advice"] = found
+            with self._committer.changing() as change:
+                self._store_info(change)
+
+    def replace(self, resolved: ResolvedConfig, advice: Sequence[Problem], change: Change) -> None:
         """Make `resolved` the active configuration, and store the facts about it in `change`."""
         self.resolved = resolved
         self.files.follow(resolved.config)
@@ -76,6 +89,7 @@ class ActiveConfig:
         self._info.update(
             config_loaded_at=change.now_ms,
             config_warnings=[str(warning) for warning in config.warnings],
+            config_advice=[str(warning) for warning in advice],
             config_unconfirmed=False,
             config_stale=False,
             timezone=config.daemon.timezone,
@@ -87,18 +101,14 @@ class ActiveConfig:
 
     def _store_info(self, change: Change) -> None:
         info = dict(self._info)
-        change.write(lambda db: set_meta(db, INFO, info))
+        change.write(set_meta, INFO, info)
 
     def applied(self) -> None:
         """Note in the copy that the root has the settings; the next scheduler then need not resolve them."""
-        self.copy(self.resolved, applied=True)
+        self._procedures.start(self.copy(self.resolved, applied=True))
 
-    def copy(self, resolved: ResolvedConfig, *, applied: bool, then: Callable[[], None] = lambda: None) -> None:
-        """Write the copy of a configuration in the thread of the files; then call `then`, even if that fails."""
-
-        def copied(error: BaseException | None) -> None:
-            if error is not None:
-                self._log.warning(f"cannot write the copy of the configuration: {error}")
-            then()
-
-        self.files.submit(partial(last_good.keep, resolved.config, resolved.boot, applied=applied), copied)
+    def copy(self, resolved: ResolvedConfig, *, applied: bool) -> Procedure[None]:
+        """Write the copy of a configuration in the thread of the files; go on even if that fails."""
+        error = yield self.files.work(partial(config_copy.keep, resolved.config, resolved.boot, applied=applied))
+        if error is not None:
+            self._log.warning(f"cannot write the copy of the configuration: {error}")

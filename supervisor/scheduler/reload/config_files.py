@@ -8,19 +8,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from supervisor.config.files.stamps import is_current
 from supervisor.config.model import Config
 from supervisor.host.clock import Clock
 from supervisor.scheduler.loop.loop import Loop
-
-T = TypeVar("T")
+from supervisor.scheduler.loop.procedures import Wait
 
 _POLL_S = 2.0
 
 
-class _Job(NamedTuple):
+class _FileJob(NamedTuple):
     function: Callable[[], object]
     done: Callable[[Any], None]
 
@@ -44,15 +43,15 @@ class ConfigFiles:
         self._on_stale = on_stale
         self._clock = clock or Clock()
         self._check_at_s = self._clock.monotonic_s() + _POLL_S
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: SimpleQueue[_FileJob] = SimpleQueue()
 
     def start(self) -> None:
         """Start the thread."""
         threading.Thread(target=self._run, name="configuration", daemon=True).start()
 
-    def submit(self, function: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Call `function` in the thread, then `done` in the loop with its result or exception."""
-        self._jobs.put(_Job(function, done))
+    def work(self, function: Callable[[], object]) -> Wait:
+        """Call `function` in the thread; the result of the wait is that of the function, or its exception."""
+        return lambda waiter: self._jobs.put(_FileJob(function, waiter.resume))
 
     def follow(self, config: Config) -> None:
         """Watch the files of a configuration that was just read."""
@@ -71,7 +70,7 @@ class ConfigFiles:
             self._check(self._config)
             self._check_at_s = self._clock.monotonic_s() + _POLL_S
 
-    def _carry_out(self, job: _Job) -> None:
+    def _carry_out(self, job: _FileJob) -> None:
         result: object
         try:
             result = job.function()

@@ -13,10 +13,11 @@ Only one reload takes place at a time:
 3. Memory changes, and further transactions store the runs that end or start as a result.
 """
 
-from collections import deque
+import os
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
+
+from msgspec import Meta
 
 from store.runs.definitions import Definition, set_current
 from store.tasks import forget_missing, update_task, upsert_task
@@ -28,24 +29,27 @@ from supervisor.config.problems import ConfigError, Problem
 from supervisor.config.public_definition import definition_text, recorded_definition
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.scheduler.control.socket_operation import (
+from supervisor.schedule.calendars import WEEKEND
+from supervisor.scheduler.control.control_socket import (
+    Answer,
     Arguments,
-    Reply,
+    RequestEntry,
     done,
     operation,
     refused,
     shutting_down,
-    unavailable,
 )
-from supervisor.scheduler.database.commits import Change, Committer
-from supervisor.scheduler.loop.daemon_state import DaemonState
+from supervisor.scheduler.core import Core
+from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Procedure, Refused, Turn
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.reload.active_config import ActiveConfig, ResolvedConfig
 from supervisor.scheduler.reload.daemon_settings import feasible, for_the_api, resolve, unchangeable
 from supervisor.scheduler.reload.reload_report import Report, report, summary
 from supervisor.scheduler.reload.unit_changes import UnitChanges
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
+from supervisor.startup.advice import advised_soon
 
 _AT_NEXT_START = "the daemon is shutting down: the changes take effect at its next start"
 
@@ -78,10 +82,8 @@ class ReloadRequest(Arguments):
     """Whether to report the changes without applying them."""
 
 
-class _Request(NamedTuple):
-    by: str
-    dry_run: bool
-    reply: Reply
+class _YearOfCalendars(Arguments):
+    year: Annotated[int, Meta(ge=1970, le=2200)]
 
 
 class _Shown(NamedTuple):
@@ -98,6 +100,8 @@ class _LoadedConfig(NamedTuple):
     difference: ConfigDiff
     shown: dict[tuple[str, str], _Shown]
     """Public definitions of new and changed units, by name and kind."""
+    advice: list[Problem]
+    """Warnings about what runs need and this host lacks."""
 
 
 class Reloader:
@@ -111,23 +115,37 @@ class Reloader:
 
     def __init__(
         self,
-        daemon: DaemonState,
-        committer: Committer,
+        core: Core,
         units: UnitChanges,
         active: ActiveConfig,
         apply: Callable[[ResolvedConfig, ConfigDiff], None],
-        log: Log,
     ) -> None:
-        self._daemon = daemon
-        self._committer = committer
+        self._daemon = core.daemon
+        self._committer = core.committer
+        self._log = core.log
         self._units = units
         self._active = active
         self._apply = apply
-        self._log = log
-        self._requests: deque[_Request] = deque()
+        self._turn = Turn()
+
+    @operation(_YearOfCalendars)
+    def calendars(self, request: _YearOfCalendars, _entry: RequestEntry) -> Answer:
+        """Answer with the calendars and their closed days in a year, as dates with names."""
+        calendars = *self._active.resolved.config.calendars.values(), WEEKEND
+        return done(
+            calendars=[
+                {
+                    "name": calendar.name,
+                    "country": calendar.country,
+                    "subdivision": calendar.subdivision,
+                    "days": [[day.isoformat(), name] for day, name in calendar.days(request.year)],
+                }
+                for calendar in calendars
+            ]
+        )
 
     @operation(ReloadRequest)
-    def reload(self, request: ReloadRequest, reply: Reply) -> None:
+    def reload(self, request: ReloadRequest, entry: RequestEntry) -> Procedure[Answer]:
         """Read the files and apply the differences; answer with the report after everything is stored.
 
         If a shutdown begins after the definitions were stored, a warning in the report says so.
@@ -135,34 +153,48 @@ class Reloader:
         A refusal has the status 422 if the configuration is invalid, and 409 if it requires a restart of the daemon. It
         has 503 if the files cannot be read, the database cannot be written, or the daemon is shutting down.
         """
-        self._requests.append(_Request(request.by, request.dry_run, reply))
-        if len(self._requests) == 1:
-            self._next()
+        yield self._turn.take
+        try:
+            now = self._active.resolved
+            loaded = yield self._active.files.work(lambda: _compared(now, read_again(now.config.path, now.boot)))
+            if isinstance(loaded, BaseException) or self._daemon.ending:
+                return self._refusal(request, loaded)
+            new, difference, shown, advice = loaded
+            warnings = [*new.config.warnings, *advice]
+            replaces_api = for_the_api(now.boot, new.boot)
+            planned = report(difference, self._units.units, warnings, replaces_api=replaces_api)
+            if request.dry_run:
+                return done(**planned)
+            yield from self._active.copy(new, applied=False)
+            change = self._committer.change()
+            self._store_definitions(new.config, difference, shown, change)
+            entry.record(change)
+            try:
+                yield self._committer.stored_or_refused(change)
+            except Refused:
+                self._active.applied()  # restores the copy of the previous configuration
+                raise
+            # From here on a refusal would be wrong, because it promises that nothing was changed.
+            tasks = [changed for changed in difference.changed if isinstance(changed.new, Task)]
+            last_change = yield from self._units.redefine_tasks(tasks)
+            if last_change is None:
+                self._log.warning(f"the configuration was reloaded ({request.by}), but {_AT_NEXT_START}")
+                return done(**{**planned, "warnings": [*planned["warnings"], _AT_NEXT_START]})
+            self._change_memory(request, loaded, planned, last_change)
+            yield self._committer.stored(last_change)
+            self._apply(new, difference)
+            self._active.applied()
+            return done(**planned)
+        finally:
+            self._turn.leave()
 
-    # One request, step by step.
-
-    def _next(self) -> None:
-        now = self._active.resolved
-        self._active.files.submit(lambda: _compared(now, read_again(now.config.path, now.boot)), self._was_read)
-
-    def _answer(self, answer: dict[str, object]) -> None:
-        self._requests.popleft().reply(answer)
-        if self._requests:
-            self._next()
-
-    def _was_read(self, loaded: _LoadedConfig | BaseException) -> None:
-        request = self._requests[0]
-        if isinstance(loaded, ConfigError):
-            self._refuse(request, loaded)
-        elif isinstance(loaded, BaseException):
-            self._log.error(f"cannot read the configuration: {loaded!r}")
-            unavailable(self._answer, "cannot read the configuration")(loaded)
-        elif self._daemon.ending:
-            self._answer(shutting_down())
-        else:
-            self._plan(request, loaded)
-
-    def _refuse(self, request: _Request, error: ConfigError) -> None:
+    def _refusal(self, request: ReloadRequest, error: BaseException | _LoadedConfig) -> Answer:
+        """Return the answer if the files cannot be used, or the daemon is shutting down."""
+        if not isinstance(error, BaseException):
+            return shutting_down()
+        if not isinstance(error, ConfigError):
+            self._log.error(f"cannot read the configuration: {error!r}")
+            return refused(503, f"cannot read the configuration: {error}")
         if not request.dry_run:
             self._log.error(f"the configuration was not reloaded ({request.by}); the previous one stays active:")
             for line in str(error).split("\n"):
@@ -171,64 +203,26 @@ class Reloader:
         problems = "1 problem" if count == 1 else f"{count} problems"
         errors = [_error(problem) for problem in error.problems]
         if isinstance(error, CannotChange):
-            self._answer(refused(409, f"The configuration needs a restart of the daemon: {problems}", errors))
-        else:
-            self._answer(refused(422, f"The configuration is invalid: {problems}", errors))
-
-    def _plan(self, request: _Request, read: _LoadedConfig) -> None:
-        new, difference, shown = read
-        replaces_api = for_the_api(self._active.resolved.boot, new.boot)
-        planned = report(difference, self._units.units, new.config.warnings, replaces_api=replaces_api)
-        if request.dry_run:
-            self._answer(done(**planned))
-            return
-
-        def not_stored(error: BaseException) -> None:
-            self._active.applied()
-            unavailable(self._answer)(error)
-
-        def store() -> None:
-            with self._committer.changing(not_stored) as change:
-                self._store_definitions(new.config, difference, shown, change)
-                # An empty change would be dropped with its effects, but this one has an effect and so is not empty.
-                change.then(lambda: self._activate(request, new, difference, planned))
-
-        self._active.copy(new, applied=False, then=store)
+            return refused(409, f"The configuration needs a restart of the daemon: {problems}", errors)
+        return refused(422, f"The configuration is invalid: {problems}", errors)
 
     def _store_definitions(
         self, config: Config, difference: ConfigDiff, shown: dict[tuple[str, str], _Shown], change: Change
     ) -> None:
         for (name, kind), definition in shown.items():
-            change.write(partial(upsert_task, name=name, kind=kind, definition=definition.text))
-            change.write(partial(set_current, task_name=name, definition=definition.recorded, now_ms=change.now_ms))
+            change.write(upsert_task, name=name, kind=kind, definition=definition.text)
+            change.write(set_current, task_name=name, definition=definition.recorded, now_ms=change.now_ms)
         for changed in difference.changed:
             self._units.store_mark(changed, change)
         if difference.removed:
             names = [*config.tasks, *config.services]
-            change.write(lambda db: forget_missing(db, names))
+            change.write(forget_missing, names)
         for before, _after in difference.turned:
-            change.write(partial(update_task, name=before.name, paused=False, next_run_at=None))
+            change.write(update_task, before.name, paused=False, withheld=None, next_run_at=None)
 
-    def _activate(self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, planned: Report) -> None:
-        """Redefine the changed tasks, then apply all other differences.
-
-        If a shutdown begins meanwhile, the rest is left to the next daemon. A refusal would be wrong, because it
-        promises that nothing was changed, and the definitions are stored.
-        """
-
-        def redefined(change: Change | None) -> None:
-            if change is None:
-                self._log.warning(f"the configuration was reloaded ({request.by}), but {_AT_NEXT_START}")
-                self._answer(done(**{**planned, "warnings": [*planned["warnings"], _AT_NEXT_START]}))
-            else:
-                self._complete(request, new, difference, planned, change)
-
-        self._units.redefine_tasks([change for change in difference.changed if isinstance(change.new, Task)], redefined)
-
-    def _complete(
-        self, request: _Request, new: ResolvedConfig, difference: ConfigDiff, planned: Report, change: Change
-    ) -> None:
+    def _change_memory(self, request: ReloadRequest, loaded: _LoadedConfig, planned: Report, change: Change) -> None:
         """Apply all differences except changed tasks, as part of `change`, the last one of these tasks."""
+        new, difference, _shown, advice = loaded
         for gone in (*difference.removed, *(before for before, _after in difference.turned)):
             self._units.remove(gone.name, change)
         for changed in difference.changed:
@@ -237,22 +231,15 @@ class Reloader:
         for added in (*difference.added, *(after for _before, after in difference.turned)):
             self._units.add(added, change)
         self._units.start_services(_starting(difference), change)
-        self._active.replace(new, change)
+        self._active.replace(new, advice, change)
         names = {kind: planned[kind] for kind in ("added", "removed")}
         change.announce(
             "config.reloaded", {**names, "changed": [unit["name"] for unit in planned["changed"]], "by": request.by}
         )
         self._log.info(f"the configuration was reloaded ({request.by}): {summary(planned)}")
-        for warning in new.config.warnings:
+        for warning in (*new.config.warnings, *advice):
             for line in str(warning).split("\n"):
                 self._log.warning(line)
-        change.then(lambda: self._end(new, difference, planned))
-        self._committer.commit(change)
-
-    def _end(self, new: ResolvedConfig, difference: ConfigDiff, planned: Report) -> None:
-        self._apply(new, difference)
-        self._active.applied()
-        self._answer(done(**planned))
 
 
 def _starting(difference: ConfigDiff) -> list[str]:
@@ -273,7 +260,7 @@ def _compared(now: ResolvedConfig, new: ResolvedConfig) -> _LoadedConfig:
         (definition.name, definition.kind): _Shown(definition_text(definition), recorded_definition(definition))
         for definition in definitions
     }
-    return _LoadedConfig(new, difference, shown)
+    return _LoadedConfig(new, difference, shown, advised_soon(new.config, os.environ))
 
 
 def _error(problem: Problem) -> dict[str, object]:

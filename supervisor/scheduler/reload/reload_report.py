@@ -93,7 +93,16 @@ def _reasons(change: UnitChange, unit: Unit) -> list[str]:
         words[Effect.INSTANCES] = f"{more} more {_is(more)} started" if more > 0 else f"{-more} {_is(-more)} stopped"
     else:
         words[Effect.NEXT_RUN] = "applies to the next run" + _going_on(len(unit.active))
-    return list(_grouped(change.keys, words))
+    return [*_grouped(change.keys, words), *_gaps(change, unit)]
+
+
+def _gaps(change: UnitChange, unit: Unit) -> Iterator[str]:
+    """Yield the addresses that a service has bound itself until now, perhaps: the daemon binds them after its end."""
+    if unit.active and isinstance(change.new, Service) and isinstance(change.old, Service):
+        before = {held.address for held in change.old.sockets}
+        for held in change.new.sockets:
+            if held.address not in before:
+                yield f"sockets: {held.address} refuses connections once, until the daemon has bound it"
 
 
 def _going_on(running: int) -> str:
@@ -122,7 +131,7 @@ def _fate(unit: Unit, template: str) -> str:
     if unit.service is not None:
         alive = len(unit.active)
         return template.format(f"{_are(alive)} stopped") if alive else ""
-    running = sum(run.state in run_transitions.HELD_BY_ROOT for run in unit.active.values())
+    running = sum(run.state in run_transitions.STARTED for run in unit.active.values())
     waiting = len(unit.active) - running + len(unit.queue) + len(unit.waiting)
     parts = []
     if running:

@@ -1,6 +1,6 @@
 """Adds, redefines and removes tasks and services during a reload."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from store.tasks import update_task
@@ -9,6 +9,7 @@ from supervisor.config.keys import Effect
 from supervisor.config.model import Service, Task
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.procedures import Procedure
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
@@ -17,7 +18,7 @@ _SLICE = 200
 """Number of tasks to redefine in one turn of the loop."""
 
 
-class Runs(Protocol):
+class RedefinedRuns(Protocol):
     """Applies changes of the configuration to runs."""
 
     def redefined(self, unit: Unit, change: Change) -> None:
@@ -38,7 +39,7 @@ class UnitChanges:
     def __init__(
         self,
         core: Core,
-        runs: Runs,
+        runs: RedefinedRuns,
         controller: ServiceController,
         scheduled_starts: ScheduledStarts,
         units: dict[str, Unit],
@@ -63,30 +64,25 @@ class UnitChanges:
         unit = self.units[changed.new.name]
         self._scheduled_starts.fire_due(unit)
         mark = max(unit.last_instant or 0, change.now_ms)
-        change.write(lambda db: update_task(db, unit.name, last_instant=mark))
+        change.write(update_task, unit.name, last_instant=mark)
 
-    def redefine_tasks(self, changed: list[UnitChange], then: Callable[[Change | None], None]) -> None:
+    def redefine_tasks(self, changed: Sequence[UnitChange]) -> Procedure[Change | None]:
         """Redefine tasks in slices, because thousands at once would block the loop.
 
-        Call `then` with the change of the last slice, which it must commit, or with None if a shutdown begins.
+        Returns:
+            The change of the last slice, which the caller must commit; None if a shutdown has begun.
         """
-        slices = iter([changed[at : at + _SLICE] for at in range(0, len(changed), _SLICE)] or [[]])
-
-        def go_on(some: list[UnitChange]) -> None:
+        change: Change | None = None
+        for some in [changed[at : at + _SLICE] for at in range(0, len(changed), _SLICE)] or [[]]:
+            if change is not None:
+                self._committer.commit(change)
+                yield self._loop.pause()
             if self._daemon.ending:
-                then(None)
-                return
+                return None
             change = self._committer.change()
             for change_of_unit in some:
                 self.redefine(change_of_unit, change)
-            following = next(slices, None)
-            if following is None:
-                then(change)
-            else:
-                self._loop.after(0, lambda: go_on(following))
-                self._committer.commit(change)
-
-        go_on(next(slices))
+        return change
 
     def redefine(self, changed: UnitChange, change: Change) -> None:
         """Apply a new definition of the same kind to a unit."""
@@ -103,7 +99,7 @@ class UnitChanges:
         unit.configured = False
         if unit.service is not None:
             self._controller.remove(unit, change)
-            change.write(lambda db: update_task(db, unit.name, rolling=None, fatal_since=None, flapping_since=None))
+            change.write(update_task, unit.name, rolling=None, fatal_since=None, flapping_since=None)
             return
         self._scheduled_starts.end(unit)
         waiting: list[LiveRun] = [*unit.queue, *unit.waiting.values()]

@@ -1,10 +1,14 @@
 """Derive the end reason of a run from the exit that the root reports. Pure."""
 
 import os
+from collections.abc import Collection
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from supervisor.config.model import Task
+from supervisor.config.value_types.durations import format_duration
 from supervisor.host.signal_sets import signal_name
 from supervisor.ipc.messages import Exited
 
@@ -20,6 +24,13 @@ REASONS = {
     "start_failed": "start_failed",
     "unfit": "failed",
     "superseded": "skipped",
+    "condition": "skipped",
+    "gate": "skipped",
+    "skipped": "skipped",
+    "queue_full": "queue_full",
+    "missed": "missed",
+    "flow_stopped": "stopped",
+    "fail_fast": "stopped",
 }
 """End reasons by the cause of a stop."""
 _WORDS = {
@@ -39,15 +50,6 @@ class Line(NamedTuple):
     """Without control characters, shortened."""
 
 
-class OutputResult(NamedTuple):
-    """The result of the search for ``failure_output`` in the output of a run."""
-
-    line: Line | None = None
-    """The matching line."""
-    failure: str | None = None
-    """Why the output cannot be searched."""
-
-
 class Verdict(Struct, frozen=True):
     """End reason and exit code of a run, and the signal that killed it, if any."""
 
@@ -55,10 +57,14 @@ class Verdict(Struct, frozen=True):
     exit_code: int
     signal: int | None = None
     core_dumped: bool = False
+    cause: str | None = None
+    """What led to the end reason (:data:`store.runs.phases.CAUSES`)."""
     line: Line | None = None
     """The line of output that matched ``failure_output``."""
     why: str | None = None
-    """Why the run could not start, or why its output could not be searched."""
+    """Why the run could not start, or what is wrong with its success."""
+    leftovers: tuple[str, ...] = ()
+    """The processes that outlived a main process that exited by itself, and were killed."""
 
     @property
     def succeeded(self) -> bool:
@@ -98,4 +104,27 @@ def verdict_of(exited: Exited, exit_codes: tuple[int, ...]) -> Verdict:
     code = os.WEXITSTATUS(exited.status)
     if exited.cause is not None:
         return Verdict(REASONS[exited.cause], code)
-    return Verdict("succeeded" if code in exit_codes else "failed", code)
+    reason = "succeeded" if code in exit_codes else "failed"
+    return Verdict(reason, code, leftovers=tuple(exited.leftovers))
+
+
+def judged_by_duration(verdict: Verdict, exited: Exited, task: Task) -> Verdict:
+    """Return the verdict on a run of a task, whose success fails or is doubtful (`why`) if it was too short."""
+    least_ms = task.min_duration_ms
+    if not verdict.succeeded or least_ms is None or exited.started_at is None:
+        return verdict
+    took_ms = max(0, exited.ended_at - exited.started_at)
+    if took_ms >= least_ms:
+        return verdict
+    why = f"it took {format_duration(took_ms)}, and min_duration is {format_duration(least_ms)}"
+    if task.too_short == "warn":
+        return replace(verdict, why=why)
+    return replace(verdict, reason="failed", cause="too_short", why=why)
+
+
+def judged_by_outputs(verdict: Verdict, keys: Collection[str], task: Task) -> Verdict:
+    """Return the verdict on a run of a task, whose success fails if it did not write all required values."""
+    missing = [key for key in task.output_required if key not in keys]
+    if not verdict.succeeded or not missing:
+        return verdict
+    return replace(verdict, reason="failed", cause="no_output", why=f"it wrote no {' and no '.join(missing)}")

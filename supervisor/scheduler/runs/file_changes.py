@@ -16,9 +16,11 @@ from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import Message
 from supervisor.ipc.plural import counted
 from supervisor.schedule import overlap
+from supervisor.schedule.windows import opening_at
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Procedure, Refused
 from supervisor.scheduler.runs.live_units import RunRequest, Unit
 from supervisor.scheduler.runs.run_observer import CreateTaskRun
 
@@ -39,6 +41,7 @@ class FileChanges(HelperClient):
     ) -> None:
         self._loop = core.loop
         self._committer = core.committer
+        self._procedures = core.procedures
         self._daemon = core.daemon
         self._log = core.log
         self._create_task_run = create_task_run
@@ -54,7 +57,9 @@ class FileChanges(HelperClient):
 
     def start(self) -> None:
         """Start the watcher if a task has ``on_change``."""
-        self._process.ensure_started()
+        if self._tasks:
+            folder = f"{self._daemon.boot.data_dir}/{_FOLDER}"
+            self._process.request("watch", {"op": "watch", "directory": folder, "tasks": self._tasks})
 
     def configure(self, config: Config) -> None:
         """Apply a new configuration: a new watcher continues from the state that the old one stored."""
@@ -62,30 +67,21 @@ class FileChanges(HelperClient):
         if tasks == self._tasks:
             return
         self._tasks = tasks
-        if self._process.running:
-            self._process.close()
-        else:
-            self._process.ensure_started()
+        self._process.close()
+        self.start()
 
     def close(self) -> None:
         """Close the connection, which makes the watcher exit."""
         self._process.close()
-
-    def helper_wanted(self) -> bool:
-        """Return whether a task has ``on_change``."""
-        return bool(self._tasks)
 
     def report(self) -> dict[str, object]:
         """Return the watcher's problems for the ``info`` operation."""
         return {"inotify_problems": self._problems if self._process.running else []}
 
     def helper_started(self) -> None:
-        """Send the watched files of all tasks."""
+        """Forget the bursts and problems of the previous watcher, which the new one reports again."""
         self._waiting.clear()
         self._problems = []
-        self._process.send(
-            {"op": "watch", "directory": f"{self._daemon.boot.data_dir}/{_FOLDER}", "tasks": self._tasks}
-        )
 
     def helper_sent(self, message: Message) -> None:
         """Create the run of a burst, note problems, or log a message."""
@@ -106,7 +102,7 @@ class FileChanges(HelperClient):
         if unit is None or task is None or not task.on_change:  # a reload removed the task or its on_change
             self._waiting.pop(burst["task"], None)
         elif self._has_room(unit, task):
-            self._create(unit, task, burst)
+            self._procedures.start(self._create(unit, task, burst))
         else:
             self._try_later()
 
@@ -125,11 +121,11 @@ class FileChanges(HelperClient):
 
         Until then the burst waits in the watcher, where later changes gather in a single next burst.
         """
-        if unit.paused or self._daemon.ending or not self._committer.storing:
+        if unit.paused or self._daemon.paused or self._daemon.ending or not self._committer.storing:
             return False
-        if any(run.files for run in unit.queue):
+        if opening_at(unit.schedule.windows, self._loop.now_ms()) is not None or any(run.files for run in unit.queue):
             return False
-        admission = overlap.admit(
+        admission = overlap.decide(
             task.on_overlap,
             running=len(unit.active),
             queued=len(unit.queue),
@@ -138,26 +134,24 @@ class FileChanges(HelperClient):
         )
         return admission not in (overlap.Admission.SKIP, overlap.Admission.FULL)
 
-    def _create(self, unit: Unit, task: Task, burst: Message) -> None:
-        def on_failed(error: BaseException) -> None:
-            if isinstance(error, Conflict):  # the run is stored, but the previous watcher exited before the reply
-                self._done(burst)
-            else:
-                self._log.warning(f"cannot store a run of {task.name} for changed files, trying again: {error}")
+    def _create(self, unit: Unit, task: Task, burst: Message) -> Procedure[None]:
+        del self._waiting[task.name]
+        change = self._committer.change()
+        files: list[str] = burst["files"]
+        run_id = new_ulid(change.now_ms)
+        request = RunRequest(trigger="cron", run_id=run_id, files=tuple(files))
+        self._create_task_run(unit, task, change, request)
+        change.write(idempotency.claim, f"files {burst['id']}", run_id, "", change.now_ms)
+        self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
+        try:
+            yield self._committer.stored_or_refused(change)
+        except Refused as refusal:
+            # A conflict: the run is stored, but the previous watcher exited before the reply.
+            if not isinstance(refusal.error, Conflict):
+                self._log.warning(f"cannot store a run of {task.name} for changed files, trying again: {refusal.error}")
                 self._waiting[task.name] = burst
                 self._try_later()
-
-        del self._waiting[task.name]
-        with self._committer.changing(on_failed) as change:
-            files: list[str] = burst["files"]
-            run_id = new_ulid(change.now_ms)
-            request = RunRequest(trigger="cron", run_id=run_id, files=tuple(files))
-            self._create_task_run(unit, task, change, request)
-            change.write(lambda db: idempotency.claim(db, f"files {burst['id']}", run_id, "", change.now_ms))
-            change.then(lambda: self._done(burst))
-            self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
-
-    def _done(self, burst: Message) -> None:
+                return
         self._process.send({"op": "stored", "task": burst["task"], "id": burst["id"]})
 
 

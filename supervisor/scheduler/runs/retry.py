@@ -65,9 +65,9 @@ def note_success(run: LiveRun) -> list[LiveRun]:
 
 
 def is_superseded(run: LiveRun) -> bool:
-    """Return whether a newer success supersedes a retry; retries of manual runs are never superseded."""
+    """Return whether a newer success supersedes a retry; what people start is never superseded."""
     unit, task = run.unit, run.unit.task
-    if task is None or not run.attempt or run.scheduled_at is None or _goes_on(task):
+    if task is None or not run.attempt or run.scheduled_at is None or run.trigger != "cron" or _goes_on(task):
         return False
     return unit.newest_success is not None and run.scheduled_at < unit.newest_success
 

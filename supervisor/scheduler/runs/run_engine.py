@@ -6,11 +6,13 @@ events) follow the commit. Only stop requests do not wait for it.
 
 from bisect import insort
 from collections.abc import Iterable
-from typing import Any
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from store.runs.flows import put_outputs
 from store.runs.ids import new_ulid
+from store.runs.phases import CAUSES, FAILURES
 from store.runs.writes import Run, insert_run, update_run
 from supervisor.config.model import Config, Task
 from supervisor.ipc.log_line import stamp
@@ -28,27 +30,62 @@ from supervisor.schedule.admission import (
     rank_of,
     slot_uses,
 )
+from supervisor.schedule.catchup import is_missed
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
-from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
+from supervisor.scheduler.loop.procedures import Procedure
+from supervisor.scheduler.loop.root_connection import Acknowledgements, RootConnection
+from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
-from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
+from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.end_reason import (
     CRASHED_EXIT_CODE,
     REASONS,
     UNKNOWN_EXIT_CODE,
-    OutputResult,
+    Line,
     Verdict,
+    judged_by_duration,
+    judged_by_outputs,
     verdict_of,
 )
-from supervisor.scheduler.runs.live_units import LiveRun, RunRequest, Unit
-from supervisor.scheduler.runs.parameter_checks import ParameterChecks, must_wait
+from supervisor.scheduler.runs.live_units import Due, LiveRun, RunRequest, Unit
+from supervisor.scheduler.runs.private_data import PrivateData
+from supervisor.scheduler.runs.refused_runs import RefusedRuns
 from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
-from supervisor.scheduler.runs.run_observer import JobTracker, OutputSearch, RunObserver, ServiceListener
-from supervisor.scheduler.runs.run_parameters import CommandParameters, InvalidParameters, command_parameters, take
-from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row, refused_row
+from supervisor.scheduler.runs.run_observer import (
+    Executor,
+    FlowRuns,
+    JobTracker,
+    OtherExecutor,
+    OutputSearch,
+    RunObserver,
+    ServiceListener,
+    StartConditions,
+    StopRequest,
+)
+from supervisor.scheduler.runs.run_parameters import complete_values
+from supervisor.scheduler.runs.run_rows import ended_columns, event_body, pending_row
 from supervisor.scheduler.runs.spawn_requests import SpawnRequests
+
+
+class _Facts(NamedTuple):
+    """What is known about an event of a run."""
+
+    at: int = 0
+    """Start time of its process (ms since the epoch)."""
+    cause: str = "stop"
+    by: str | None = None
+    force: bool = False
+    note: str | None = None
+    exited: Exited | None = None
+    line: Line | None = None
+    """The line of output that makes it a failure."""
+    why: str | None = None
+    """What failed in it, if it is a flow."""
+
+
+_NO_FACTS = _Facts()
+_REFUSALS = {overlap.Admission.SKIP: "skipped", overlap.Admission.FULL: "queue_full"}
 
 
 class RunEngine:
@@ -64,16 +101,21 @@ class RunEngine:
         self._loop = core.loop
         self._daemon = core.daemon
         self._committer = core.committer
+        self._procedures = core.procedures
         self._log = core.log
-        self._root = root
         self._notifications = notifications
         self._user_lookup = user_lookup
-        self._parameter_checks = ParameterChecks(core.loop)
         self._services = ServiceListener()
         self._outputs = OutputSearch()
         self._jobs = JobTracker()
+        self.flows = FlowRuns()
+        """The executor of flows."""
+        self._conditions = StartConditions()
+        self.external = OtherExecutor()
+        """The executor of runs that jobs elsewhere report."""
         self.observers: list[RunObserver] = []
         """Called for every run, in this order."""
+        self._private = PrivateData(core.daemon.boot)
         self._spawn_requests = SpawnRequests(core.daemon.boot, root, core.committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
@@ -83,18 +125,34 @@ class RunEngine:
         self._queued = WaitingRuns()
         self._admission_held = False
         """Whether admission is suspended: the takeover has not yet found all active runs."""
-        self._stored_ends: list[str] = []
-        """Runs whose ends were stored in this round of the loop."""
-        self._held_back: list[str] | None = None
-        """Ended runs whose acknowledgement is withheld; None: none is withheld."""
+        self.acknowledgements = Acknowledgements(core.loop, root)
+        self.refused = RefusedRuns(core.log, notifications)
 
     def connect(
-        self, services: ServiceListener, outputs: OutputSearch | None = None, jobs: JobTracker | None = None
+        self,
+        services: ServiceListener,
+        outputs: OutputSearch | None = None,
+        jobs: JobTracker | None = None,
+        flows: FlowRuns | None = None,
+        conditions: StartConditions | None = None,
+        external: OtherExecutor | None = None,
     ) -> None:
-        """Set the listener for services, the search of output, and the tracker of jobs."""
+        """Set the listener for services, the search of output, and what tracks jobs, executes runs, and asks first."""
         self._services = services
         self._outputs = outputs or self._outputs
         self._jobs = jobs or self._jobs
+        self.flows = flows or self.flows
+        self._conditions = conditions or self._conditions
+        self.external = external or self.external
+
+    def _executor_of(self, run: LiveRun) -> Executor:
+        others: tuple[OtherExecutor, ...] = (self.flows, self.external)
+        return next((executor for executor in others if executor.executes(run)), self._spawn_requests)
+
+    def at_root(self) -> list[LiveRun]:
+        """Return the runs whose ends the root will report."""
+        started = (run for run in self.live.values() if run.state in run_transitions.STARTED)
+        return [run for run in started if self._executor_of(run) is self._spawn_requests]
 
     def observe(self, run: LiveRun, started_at: int) -> None:
         """Search the output of a run whose process started at `started_at` (ms since the epoch), and tell observers."""
@@ -105,7 +163,10 @@ class RunEngine:
     # Creating.
 
     def create_task_run(self, unit: Unit, task: Task, change: Change, request: RunRequest) -> LiveRun:
-        """Create a first attempt, which starts or waits; if the overlap policy refuses it, it is only recorded."""
+        """Create a first attempt, which starts or waits; if the overlap policy refuses it, it is only recorded.
+
+        The policy decides about a run for a later time when that time comes, and about runs inside flows never.
+        """
         run = LiveRun(
             unit,
             task,
@@ -113,49 +174,72 @@ class RunEngine:
             trigger=request.trigger,
             created_at=change.now_ms,
             scheduled_at=request.scheduled_at,
-            params=take(task, {}) if request.params is None else request.params,
+            params=complete_values(task, {}) if request.params is None else request.params,
             files=request.files,
             by=request.by,
+            place=request.place,
+            retry_of=request.retry_of,
+            attempt=request.attempt,
+            unconditional=request.unconditional,
         )
-        admission = overlap.admit(
-            task.on_overlap,
-            running=len(unit.active),
-            queued=len(unit.queue),
-            max_concurrent=task.max_concurrent,
-            queue_max=task.queue_max,
-            another_waits=request.coalesce
-            and any(queued.scheduled_at is not None and not queued.attempt for queued in unit.queue),
-        )
-        if admission in (overlap.Admission.SKIP, overlap.Admission.FULL):
-            self.record_refused(run, "skipped" if admission is overlap.Admission.SKIP else "queue_full", change)
+        due, admission = request.due, overlap.Admission.START
+        if run.place is None and (due is None or due.kind == "gate"):
+            admission = unit.admission(task, coalesce=request.coalesce, gated=due is not None)
+        if admission in _REFUSALS:
+            self.refused.record(run, _REFUSALS[admission], change)
             return run
+        if due is not None:
+            self.wait(run, due)
         self._insert(run, pending_row(run), change)
-        self.enqueue(run)
-        self.admit(change)
-        if admission is overlap.Admission.TERMINATE:
-            # Older runs stop only after the new run is stored: if that fails, they must continue.
-            change.then(lambda: self.make_room(unit, task))
+        if due is None:
+            self._enqueue_new(run, admission, change)
         return run
 
-    def make_room(self, unit: Unit, task: Task) -> None:
-        """Stop the oldest runs until at most ``max_concurrent`` remain."""
+    def _enqueue_new(self, run: LiveRun, admission: overlap.Admission, change: Change) -> None:
+        task = run.unit.task if admission is overlap.Admission.TERMINATE else None
+        if task is not None and self._conditions.applies(run):
+            self.wait(run, Due("condition", run.ask_until or change.now_ms + task.only_if_timeout_ms))
+            self._procedures.start(self._ask_to_terminate(run, change))
+            return
+        self.enqueue(run)
+        self.admit_waiting(change)
+        if task is not None:
+            # Older runs stop only after the new run is stored: if that fails, they must continue.
+            self._procedures.start(self.make_room(run.unit, task, change))
+
+    def _ask_to_terminate(self, run: LiveRun, change: Change) -> Procedure[None]:
+        """Let a run replace an older one, which goes on if the condition says no or cannot be asked."""
+        yield change.stored
+        if not (yield from self._conditions.check(run)):
+            return
+        with self._committer.changing() as change:
+            self._apply(run, run_transitions.Event.DUE, change)
+            self.release(run)
+            if run.refusal is None:
+                self._enqueue_new(run, overlap.Admission.TERMINATE, change)
+            else:
+                self._apply(run, run_transitions.Event.SLOT, change)
+
+    def terminate_again(self, unit: Unit, task: Task, change: Change) -> None:
+        """Let waiting runs replace older ones; the previous scheduler may have died before it did so."""
+        new = [run for run in unit.queue if not run.attempt and run.place is None]
+        for run in filter(self._conditions.applies, new):
+            self.release(run)
+            self._enqueue_new(run, overlap.Admission.TERMINATE, change)
+        if any(run in unit.queue for run in new):
+            self._procedures.start(self.make_room(unit, task, change))
+
+    def make_room(self, unit: Unit, task: Task, change: Change) -> Procedure[None]:
+        """Stop the oldest runs until at most ``max_concurrent`` remain, once `change` is stored."""
+        yield change.stored
         staying = [
-            run for run in (*unit.active.values(), *unit.queue) if run.state is not run_transitions.State.STOPPING
+            run
+            for run in (*unit.held_back, *unit.active.values(), *unit.queue)
+            if run.state is not run_transitions.State.STOPPING and run.place is None
         ]
         with self._committer.changing() as change:
             for older in staying[: -task.max_concurrent]:
                 self.stop(older, change, by="on_overlap = terminate")
-
-    def record_refused(self, run: LiveRun, reason: str, change: Change, *, missed_count: int | None = None) -> None:
-        """Store a run that ends when it is created: skipped, queue_full or missed."""
-        run.state = run_transitions.State.ENDED
-        stands_for = f", records {missed_count} missed times" if missed_count else ""
-        self._log.warning(f"{run.unit.name} {run.id} ({run.trigger}): {reason}{stands_for}")
-        row = refused_row(run, reason, missed_count=missed_count)
-        change.write(lambda db: insert_run(db, row))
-        self._notifications.run_refused(run, reason, change, missed_count)
-        change.announce("run.created", event_body(run, "ended", endReason=reason))
-        change.announce("run.ended", event_body(run, "ended", endReason=reason, exitCode=UNKNOWN_EXIT_CODE))
 
     def create_service_run(self, unit: Unit, index: int, trigger: str, change: Change) -> LiveRun:
         """Create the next run of a service instance; it starts as soon as its slots have room."""
@@ -164,17 +248,15 @@ class RunEngine:
         )
         self._insert(run, pending_row(run), change)
         self.enqueue(run)
-        self.admit(change)
+        self.admit_waiting(change)
         return run
 
     def _insert(self, run: LiveRun, row: Run, change: Change) -> None:
         self.live[run.id] = run
         change.undo(lambda: self._forget(run))
-        if run.params.secret:
-            change.write(lambda _db: self._keep_secrets(run))
-        if run.files:
-            change.write(lambda _db: self._keep_files(run))
-        change.write(lambda db: insert_run(db, row))
+        if run.has_private_data:
+            change.write(lambda _db: self._keep_private(run))
+        change.write(insert_run, row)
         change.announce("run.created", event_body(run, "pending"))
 
     def adopt(self, run: LiveRun) -> None:
@@ -187,43 +269,30 @@ class RunEngine:
         self.release(run)
         run.state = run_transitions.State.ENDED
         self._jobs.forget(run)
-        self._loop.after(0, lambda: self._clean_up_forgotten(run))
+        self._loop.after(0, self._clean_up_forgotten, run)
 
     def _clean_up_forgotten(self, run: LiveRun) -> None:
         with self._committer.changing() as change:
-            self._forget_private(run, change)
-            self.admit(change)
+            if run.has_private_data:
+                self._forget_private(run, change)
+            self.admit_waiting(change)
 
-    def _keep_secrets(self, run: LiveRun) -> None:
-        """Write secrets to a file, because they must survive a restart of the scheduler.
+    def _keep_private(self, run: LiveRun) -> None:
+        """Write secrets and names of changed files to files, because they must survive a restart of the scheduler.
 
-        An error fails a first attempt, but not a retry. On a full disk, a retry must still be stored; it keeps its
-        secrets in memory.
+        An error fails a first attempt, but not a retry. On a full disk, a retry must still be stored; it keeps the data
+        in memory.
         """
         try:
-            secret_parameters.keep(self._daemon.boot.data_dir, run.id, run.params.secret)
+            self._private.keep(run)
         except OSError as err:
             if not run.attempt:
                 raise
-            self._log.warning(f"{run.unit.name} {run.id}: cannot store its secret parameters: {err}")
-
-    def _keep_files(self, run: LiveRun) -> None:
-        """Write the names of changed files; errors count as in :meth:`_keep_secrets`."""
-        try:
-            changed_files.keep(self._daemon.boot.data_dir, run.id, run.files)
-        except OSError as err:
-            if not run.attempt:
-                raise
-            self._log.warning(f"{run.unit.name} {run.id}: cannot store the names of its files: {err}")
+            self._log.warning(f"{run.unit.name} {run.id}: cannot store its secret parameters or changed files: {err}")
 
     def _forget_private(self, run: LiveRun, change: Change) -> None:
         """Remove the secrets and file names of a run that has a stored end or was never stored."""
-        if run.params.secret:
-            change.write(lambda _db: secret_parameters.forget(self._daemon.boot.data_dir, run.id))
-        if run.files:
-            change.write(
-                lambda _db: changed_files.forget(self._daemon.boot.data_dir, self._daemon.boot.runtime_dir, run.id)
-            )
+        change.write(lambda _db: self._private.forget(run))
 
     # Admission.
 
@@ -231,33 +300,51 @@ class RunEngine:
         """Apply new slot sizes and ``max_running``; active runs keep their places."""
         self._capacity = Capacity(config.slots, config.daemon.max_running)
         with self._committer.changing() as change:
-            self.admit(change)
+            self.admit_waiting(change)
 
     def redefined(self, unit: Unit, change: Change) -> None:
         """Apply a unit's new definition to its queued runs."""
-        for run in unit.queue:
+        for observer in self.observers:
+            observer.redefined(unit, change)
+        for run in list(unit.queue):
             self.enqueue(run)
-        self.admit(change)
+        self.admit_waiting(change)
+
+    def pause_changed(self, unit: Unit) -> None:
+        """Hold the runs inside flows of a task that was paused, or let them go on after its pause."""
+        for run in [*unit.queue, *unit.waiting.values()]:
+            if run.due is None:
+                self.enqueue(run)
+            elif run.due.is_endless and not unit.paused:
+                self.end_wait(run)
 
     def enqueue(self, run: LiveRun) -> None:
-        """Add a run to the admission queue, or update its claim if it is already queued."""
+        """Add a run to the admission queue, or update its claim if it is already queued.
+
+        A run inside a flow waits as long as its task is paused.
+        """
+        if run.place is not None and run.unit.paused:
+            self.wait(run, Due("paused", self._loop.now_ms()))
+            return
         if run.id not in self._queued:
             insort(run.unit.queue, run, key=lambda queued: (queued.queued_at, queued.id))
-        self._queued.add(_claim_of(run))
+        self._queued.add(run.claim)
 
     def clock_stepped(self, by_ms: int) -> None:
         """Shift the times of waiting runs by a step of the wall clock; later runs could pass them all otherwise."""
         for run in self.live.values():
-            if run.state in (run_transitions.State.QUEUED, run_transitions.State.WAITING):
-                run.queued_at += by_ms
             if run.state is run_transitions.State.QUEUED:
+                run.queued_at += by_ms
                 self.enqueue(run)
+            elif run.due is not None and not run.due.follows_clock:
+                run.queued_at = run.due.at + by_ms
+                run.due = Due(run.due.kind, run.queued_at)
 
     def hold_admission(self, hold: bool) -> None:
         """Suspend or resume admission; the takeover suspends it until it has found all active runs."""
         self._admission_held = hold
 
-    def admit(self, change: Change) -> None:
+    def admit_waiting(self, change: Change) -> None:
         """Admit all waiting runs that have room; they start after `change` is stored."""
         while self._queued and not self._daemon.ending and not self._admission_held:
             claim = admit(self._capacity, self._admitted, self._queued)
@@ -269,11 +356,11 @@ class RunEngine:
         """Reserve a run's places until it ends."""
         self.release(run)
         run.unit.active[run.id] = run
-        self._admitted.add(_claim_of(run))
+        self._admitted.add(run.claim)
 
     def obstacles(self, runs: Iterable[LiveRun]) -> list[list[Obstacle]]:
         """Return, for each of `runs`, the reasons why it waits."""
-        return obstacles(self._capacity, self._admitted, self._queued, map(_claim_of, runs))
+        return obstacles(self._capacity, self._admitted, self._queued, (run.claim for run in runs))
 
     def slots(self, listed: int) -> list[SlotUse]:
         """Return the use of all slots by name, each with up to `listed` runs that hold it and as many that wait."""
@@ -298,7 +385,7 @@ class RunEngine:
         """Handle the root's report that a run has a process since `at` (ms since the epoch)."""
         run = self.live.get(run_id)
         if run is not None:
-            self._apply(run, run_transitions.Event.STARTED, change, at=at)
+            self._apply(run, run_transitions.Event.STARTED, change, _Facts(at=at))
 
     def request_unknown(self, run_id: str) -> None:
         """Handle the root's report that it does not have the announced request of a run."""
@@ -314,23 +401,37 @@ class RunEngine:
             change.announce("run.updated", event_body(run, "pending", waiting={"reason": reason}))
 
     def exited(self, exited: Exited, change: Change) -> None:
-        """Handle an exit that the root reports; it is acknowledged once it is stored.
+        """Handle an exit that the root reports; it is acknowledged once it is stored."""
+        self._procedures.start(self._exited(exited, change))
 
-        First wait for the run's job to end and for the search of its output.
-        """
+    def _exited(self, exited: Exited, change: Change) -> Procedure[None]:
+        """End a run, after its job if there is one, and after the search of its output. The caller commits `change`."""
         run = self.live.get(exited.run)
-        if run is None or not self._jobs.must_wait_for_job(run, exited, lambda: self._end_after_job(exited)):
-            self._check_output(run, exited, change)
+        own_change, line = None, None
+        if run is not None:
+            end_of_job = self._jobs.end_of_job(run, exited)
+            if end_of_job is not None:
+                yield end_of_job
+            searched = self._needs_output_check(run, exited)
+            if searched:
+                line = yield self._outputs.line_in(run)
+            if searched or end_of_job is not None:  # the caller's change is stored long since
+                own_change = change = self._committer.change()
+            if self.live.get(exited.run) is run:
+                self._read_outputs(run)
+                self._apply(run, run_transitions.Event.EXITED, change, _Facts(exited=exited, line=line))
+        yield change.stored if own_change is None else self._committer.stored(own_change)
+        self.acknowledgements.add(exited.run)
 
-    def _end_after_job(self, exited: Exited) -> None:
-        with self._committer.changing() as change:
-            self._check_output(self.live.get(exited.run), exited, change)
+    def _read_outputs(self, run: LiveRun) -> None:
+        """Read the values that a run wrote."""
+        run.outputs = self._private.outputs_of(run)
+        for problem in run.outputs.problems:
+            self._log.warning(f"{run.unit.name} {run.id}: {problem}")
 
-    def _check_output(self, run: LiveRun | None, exited: Exited, change: Change) -> None:
-        if run is not None and self._needs_output_check(run, exited):
-            self._outputs.ask(run, lambda output: self._end_after_output_check(run, exited, output))
-            return
-        self._end_run(run, exited, OutputResult(), change)
+    def ended_elsewhere(self, run: LiveRun, exited: Exited, why: str | None, change: Change) -> None:
+        """End a run that has no process here; `why` says what failed."""
+        self._apply(run, run_transitions.Event.EXITED, change, _Facts(exited=exited, why=why))
 
     @staticmethod
     def _needs_output_check(run: LiveRun, exited: Exited) -> bool:
@@ -338,52 +439,6 @@ class RunEngine:
         if run.definition.failure_output is None or not exited.lines:
             return False
         return verdict_of(exited, (run.unit.service or run.definition).exit_codes).succeeded
-
-    def _end_after_output_check(self, run: LiveRun, exited: Exited, output: OutputResult) -> None:
-        with self._committer.changing() as change:
-            self._end_run(run, exited, output, change)
-
-    def _end_run(self, run: LiveRun | None, exited: Exited, output: OutputResult, change: Change) -> None:
-        if run is not None:
-            self._apply(run, run_transitions.Event.EXITED, change, exited=exited, output=output)
-        change.then(lambda: self._on_end_stored(exited.run))
-
-    def _on_end_stored(self, run_id: str) -> None:
-        self._stored_ends.append(run_id)
-        self._loop.at_round_end(self.acknowledge, first=True)
-
-    def acknowledge(self) -> None:
-        """Acknowledge the ends stored in this round; the root then forgets the runs."""
-        ends, self._stored_ends = self._stored_ends, []
-        if self._held_back is not None:
-            self._held_back += ends
-        elif ends:
-            self._root.send({"op": "ack", "runs": ends})
-
-    def hold_acknowledgements(self, hold: bool) -> None:
-        """Withhold acknowledgements, or send the withheld ones.
-
-        While the database may be damaged, the root must keep the ends: a restored copy may lack them.
-        """
-        run_ids, self._held_back = self._held_back, [] if hold else None
-        if run_ids:
-            self._root.send({"op": "ack", "runs": run_ids})
-
-    def log_changed(self, run_id: str, state: str, reason: str | None, change: Change) -> None:
-        """Handle the root's report that a run's log cannot store output for `reason`; None: it can again."""
-        run = self.live.get(run_id)
-        if run is None:
-            return
-        name = f"{run.unit.name} {run.id}"
-        if reason is None:
-            self._log.info(f"{name}: its log stores output again")
-        else:
-            fate = "is dropped" if state == "dropping" else "waits"
-            self._log.warning(f"{name}: its output {fate}: {reason}")
-            if state == "dropping":
-                self._notifications.log_dropping(run, reason, change)
-        log = {"state": state} if reason is None else {"state": state, "reason": reason}
-        change.announce("run.updated", event_body(run, "running", log=log))
 
     def lost(self, run: LiveRun, change: Change) -> None:
         """End a run as crashed: the root does not know it."""
@@ -403,53 +458,107 @@ class RunEngine:
 
         `note` is a line for the log of the run.
         """
-        self._apply(run, run_transitions.Event.STOP, change, cause=cause, by=by, force=force, note=note)
+        self._apply(run, run_transitions.Event.STOP, change, _Facts(cause=cause, by=by, force=force, note=note))
         if force:
             self._jobs.give_up(run)
 
-    def retry_due(self, run: LiveRun) -> None:
-        """Queue a retry whose delay has passed."""
+    def wait(self, run: LiveRun, due: Due) -> None:
+        """Let a run, which holds no places then, wait until it is due or :meth:`end_wait` is called."""
+        if run.state is run_transitions.State.DECIDED:
+            self._jobs.forget(run)
+        self.release(run)
+        run.state, run.due, run.queued_at = run_transitions.State.WAITING, due, due.at
+        run.unit.waiting[run.id] = run
+        if due.is_ended_by_others:
+            for observer in self.observers:
+                observer.run_waits(run)
+        elif due.follows_clock:
+            run.timer = self._loop.at(due.at, self.end_wait, run)
+        else:
+            run.timer = self._loop.after(due.at - self._loop.now_ms(), self.end_wait, run)
+
+    def end_wait(self, run: LiveRun) -> None:
+        """Queue a run that is due, or that need not wait any longer."""
+        due, task = run.due, run.unit.task
         with self._committer.changing() as change:
+            if due is not None and due.kind in ("at", "gate") and task is not None:
+                self._start_when_due(run, task, due, change)
+                return
             self._apply(run, run_transitions.Event.DUE, change)
-            if run.state is run_transitions.State.QUEUED:
-                run.unit.waiting.pop(run.id, None)
-                self.enqueue(run)
-                self.admit(change)
+            if due is not None and run.state is run_transitions.State.QUEUED:
+                self.release(run)
+                run.queued_at = min(due.at, change.now_ms)
+                admission = overlap.Admission.START
+                if due.kind == "condition":
+                    run.ask_until = due.at
+                    if task is not None and not run.attempt and run.place is None:
+                        admission = run.unit.admission(task)
+                elif due.at > change.now_ms:  # else a restart would let it wait again
+                    change.write(update_run, run.id, due_at=change.now_ms)
+                self._enqueue_new(run, admission, change)
+
+    def _start_when_due(self, run: LiveRun, task: Task, due: Due, change: Change) -> None:
+        """Start, queue or refuse a run after its gate, or at its requested time, which may be long past."""
+        if self._daemon.ending:
+            return
+        self.release(run)
+        admission, requested_at = run.unit.admission(task), due.at if due.follows_clock else None
+        refusal = _REFUSALS.get(admission)
+        if due.follows_clock and is_missed(
+            due.at, change.now_ms, catch_up=task.catch_up, window_ms=task.catch_up_window_ms
+        ):
+            refusal = "missed"
+        if refusal is not None:
+            self.stop(run, change, cause=refusal)
+            self._notifications.run_refused(run, refusal, change, requested_at=requested_at)
+            return
+        self._apply(run, run_transitions.Event.DUE, change)
+        run.queued_at = min(due.at, change.now_ms)
+        change.write(update_run, run.id, due_at=run.queued_at, due_kind=None)  # else a restart would decide again
+        self._enqueue_new(run, admission, change)
 
     # The table and its actions.
 
-    def _apply(self, run: LiveRun, event: run_transitions.Event, change: Change, **facts: Any) -> None:
+    def _apply(self, run: LiveRun, event: run_transitions.Event, change: Change, facts: _Facts = _NO_FACTS) -> None:
         before = run.state
         run.state, actions = run_transitions.step(before, event)
         for action in actions:
             if action is run_transitions.Action.TAKE_SLOT:
                 self.hold(run)
                 self._jobs.prepare_start(run, change)
-                self._spawn_requests.announce(run)
-                change.then(lambda: self._on_decision_stored(run))
+                self._executor_of(run).announce(run)
+                self._procedures.start(self._start(run, change))
             elif action is run_transitions.Action.SPAWN:
-                self._spawn_requests.start(run)
+                self._executor_of(run).start(run)
             elif action is run_transitions.Action.STORE_START:
-                self._store_start(run, change, facts["at"])
+                self._store_start(run, change, facts.at)
             elif action is run_transitions.Action.SIGNAL:
-                self._root.send({"op": "stop", "run": run.id, **facts})
+                stop = StopRequest(facts.cause, facts.by, facts.force, facts.note)
+                self._executor_of(run).stop(run, stop, change)
             elif action is run_transitions.Action.CANCEL:
-                verdict = Verdict(REASONS[facts["cause"]], UNKNOWN_EXIT_CODE)
-                self._end(run, verdict, change, None, requested=True, by=facts["by"])
-            elif action is run_transitions.Action.END:
-                exited: Exited = facts["exited"]
-                verdict = verdict_of(exited, (run.unit.service or run.definition).exit_codes)
-                output: OutputResult = facts["output"]
-                if output.line is not None or output.failure is not None:
-                    verdict = replace(verdict, reason="failed", line=output.line, why=output.failure)
-                self._end(run, verdict, change, exited, requested=exited.cause in ("stop", "shutdown"))
+                reason = REASONS[facts.cause]
+                cause = facts.cause if facts.cause in CAUSES.get(reason, ()) else None
+                verdict = Verdict(reason, UNKNOWN_EXIT_CODE, cause=cause)
+                self._end(run, verdict, change, None, requested=True, by=facts.by)
+            elif action is run_transitions.Action.END and facts.exited is not None:
+                verdict = verdict_of(facts.exited, (run.unit.service or run.definition).exit_codes)
+                if facts.line is not None:
+                    verdict = replace(verdict, reason="failed", line=facts.line)
+                if facts.why is not None:
+                    verdict = replace(verdict, why=facts.why)
+                if isinstance(run.definition, Task):
+                    verdict = judged_by_duration(verdict, facts.exited, run.definition)
+                    verdict = judged_by_outputs(verdict, run.outputs.keys, run.definition)
+                requested = facts.exited.cause in ("stop", "shutdown")
+                self._end(run, verdict, change, facts.exited, requested=requested)
             elif action is run_transitions.Action.CRASH:
                 self._end(run, Verdict("crashed", CRASHED_EXIT_CODE), change, None, requested=False)
 
     def release(self, run: LiveRun) -> None:
-        """Remove a run from its queue, cancel its timer, and free its places."""
+        """Remove a run from its queue, end its wait, and free its places."""
         if run.timer is not None:
             run.timer.cancel()
+        run.due = None
         unit = run.unit
         unit.active.pop(run.id, None)
         unit.waiting.pop(run.id, None)
@@ -458,45 +567,33 @@ class RunEngine:
             self._queued.remove(run.id)
             unit.queue.remove(run)
 
-    def _on_decision_stored(self, run: LiveRun) -> None:
-        self._user_lookup.ask(run.definition, lambda identity: self._check_parameters(run, identity))
-
-    def _check_parameters(self, run: LiveRun, identity: Identity) -> None:
-        """Check the parameter values now if the check must wait; otherwise the spawn request checks them."""
-        definition = run.definition
-        if not isinstance(definition, Task) or not must_wait(definition, run.params.names):
-            self._on_user_known(run, identity)
+    def _start(self, run: LiveRun, change: Change) -> Procedure[None]:
+        """Start an admitted run once `change`, which the caller commits, is stored and its user is known."""
+        yield change.stored
+        identity: UserIdentity = yield self._user_lookup.identity_of(run.definition)
+        if self._daemon.ending:  # the run stays pending in the store, and starts with the next daemon
             return
+        if not (yield from self._conditions.check(run)):
+            return
+        refusal = run.refusal or self._jobs.refusal(run)
+        if (run.files or run.has_outputs) and refusal is None and identity.refusal is None:
+            refusal = self._hand_over_files(run, identity)
+        run.identity = identity if refusal is None else UserIdentity(refusal=refusal)
+        self._apply(run, run_transitions.Event.STORED, self._committer.change())
 
-        def checked(result: CommandParameters | InvalidParameters) -> None:
-            run.checked = result
-            self._on_user_known(run, identity)
-
-        self._parameter_checks.call(lambda: command_parameters(definition, run.params), checked, waits=True)
-
-    def _on_user_known(self, run: LiveRun, identity: Identity) -> None:
-        if not self._daemon.ending:  # else the run stays pending in the store, and starts with the next daemon
-            refusal = self._jobs.refusal(run)
-            if run.files and refusal is None and identity.refusal is None:
-                refusal = self._hand_over_files(run, identity)
-            run.identity = identity if refusal is None else Identity(refusal=refusal)
-            self._apply(run, run_transitions.Event.STORED, self._committer.change())
-
-    def _hand_over_files(self, run: LiveRun, identity: Identity) -> str | None:
-        """Write the names of changed files for the command; return the error, if any."""
+    def _hand_over_files(self, run: LiveRun, identity: UserIdentity) -> str | None:
+        """Make the files for the command; return the error, if any."""
         try:
-            changed_files.hand_over(self._daemon.boot.runtime_dir, run.id, run.files, identity.account)
+            self._private.hand_over(run, identity.account)
         except OSError as err:
-            return f"cannot write the names of the changed files: {err}"
+            return f"cannot write the files for its command: {err}"
         return None
 
     def _store_start(self, run: LiveRun, change: Change, at: int) -> None:
         if run.id not in run.unit.active:
             self.hold(run)
         definition_hash = run.definition_hash  # a reload changes the definition of a waiting run
-        change.write(
-            lambda db: update_run(db, run.id, status="running", started_at=at, definition_hash=definition_hash)
-        )
+        change.write(update_run, run.id, status="running", started_at=at, definition_hash=definition_hash)
         change.announce("run.started", event_body(run, "running", startedAt=stamp(at)))
         self.observe(run, at)
         for observer in self.observers:
@@ -528,27 +625,32 @@ class RunEngine:
                 "status": "ended",
                 "end_reason": verdict.reason,
                 "exit_code": verdict.exit_code,
+                "cause": verdict.cause,
                 "ended_at": change.now_ms,
             }
             if by is not None:
                 columns["stopped_by"] = by
-        change.write(lambda db: update_run(db, run.id, **columns))
-        if run.params.secret or run.files:
+        change.write(update_run, run.id, **columns)
+        if run.outputs.values:
+            change.write(put_outputs, run.id, run.outputs.values)
+        if run.has_private_data:
             change.then(lambda: self._on_private_obsolete(run))
         change.announce("run.ended", event_body(run, "ended", endReason=verdict.reason, exitCode=verdict.exit_code))
         self._log_end(run, verdict, ran_ms)
-        will_retry = not requested and self._retry(run, verdict, change)
+        again = None if requested else self._retry(run, verdict, change)
+        will_retry = again is not None
         for observer in self.observers:
-            observer.run_ended(run, verdict, will_retry=will_retry)
+            observer.run_ended(run, verdict, change, will_retry=will_retry, ran_ms=ran_ms)
         if not requested:
             self._notifications.run_ended(run, verdict, change, will_retry=will_retry)
         if unit.service is not None:
             self._services.run_ended(run, verdict, requested=requested, ran_ms=ran_ms, change=change)
-            self.admit(change)
+            self.admit_waiting(change)
             return
         for retry in note_success(run) if verdict.succeeded else ():
             self.stop(retry, change, cause="superseded", by=SUPERSEDED_BY)
-        self.admit(change)
+        self.flows.step_ended(run, verdict, again, change)
+        self.admit_waiting(change)
         self._services.task_ended(run, verdict, change)
 
     def _on_private_obsolete(self, run: LiveRun) -> None:
@@ -559,17 +661,18 @@ class RunEngine:
         name = run.unit.name if run.unit.service is None else f"{run.unit.name}[{run.instance}]"
         attempt = f", retry {run.attempt}" if run.attempt else ""
         took = "" if ran_ms is None else f" after {ran_ms / 1000:.3f} s"
-        self._log.info(f"{name} {run.id} ({run.trigger}{attempt}): {verdict.text}{took}")
+        say = self._log.warning if verdict.reason in FAILURES else self._log.info
+        say(f"{name} {run.id} ({run.trigger}{attempt}): {verdict.text}{took}")
 
-    def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> bool:
-        """Create a retry if the definition asks for one; return whether it will run."""
+    def _retry(self, run: LiveRun, verdict: Verdict, change: Change) -> LiveRun | None:
+        """Create a retry if the definition asks for one; return it if it will run."""
         task = run.definition
         if not isinstance(task, Task) or run.attempt >= task.retry_attempts:
-            return False
+            return None
         if not tried_again(task.retry_on, verdict.reason, verdict.exit_code):
-            return False
-        if not run.unit.configured:
-            return False
+            return None
+        if not run.unit.configured or self.flows.has_decided(run):
+            return None
         attempt = run.attempt + 1
         delay = delay_ms(task.retry_backoff, task.retry_delay_ms, task.retry_max_delay_ms, attempt)
         again = LiveRun(
@@ -584,33 +687,12 @@ class RunEngine:
             params=run.params,
             files=run.files,
             by=run.by,
+            place=run.place,
+            unconditional=run.unconditional,
         )
-        again.queued_at = change.now_ms + delay
-        self._insert(again, pending_row(again, due_at=again.queued_at), change)
-        self.wait_for_retry(again, delay)
+        self.wait(again, Due("retry", change.now_ms + delay))
+        self._insert(again, pending_row(again), change)
         if is_superseded(again):
             self.stop(again, change, cause="superseded", by=SUPERSEDED_BY)
-            return False
-        return True
-
-    def wait_for_retry(self, run: LiveRun, delay: int) -> None:
-        """Start the timer of a retry that is due in `delay` milliseconds."""
-        run.state = run_transitions.State.WAITING
-        run.unit.waiting[run.id] = run
-        run.timer = self._loop.after(delay, lambda: self.retry_due(run))
-
-
-def _claim_of(run: LiveRun) -> Claim:
-    """Return the resources that a run needs or holds.
-
-    ``max_concurrent`` is that of the task's present definition, even if the run started with an earlier one.
-    """
-    task = run.unit.task
-    priority = run.definition.queue_priority if isinstance(run.definition, Task) else 0
-    return Claim(
-        run.id,
-        run.unit.name,
-        run.definition.uses,
-        None if task is None else task.max_concurrent,
-        rank_of(priority, run.queued_at),
-    )
+            return None
+        return again

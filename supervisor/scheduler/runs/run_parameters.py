@@ -68,7 +68,7 @@ def stored_values(record: Mapping[str, str | None] | None, secret: Mapping[str, 
     )
 
 
-def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
+def complete_values(task: Task, values: Mapping[str, str]) -> ParameterValues:
     """Return the values for a new run: the given values, and defaults for the rest.
 
     Raises:
@@ -99,6 +99,12 @@ def take(task: Task, values: Mapping[str, str]) -> ParameterValues:
     return ParameterValues(shown, secret)
 
 
+def default_record(task: Task) -> dict[str, str | None] | None:
+    """Return the record of a run for which nobody gave a value."""
+    defaults = {param.name: param.default for param in task.params if param.default is not None and not param.secret}
+    return {**defaults} or None
+
+
 def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
     """Return the values of an earlier run for a new run of the same task, whose definition may have changed.
 
@@ -107,7 +113,7 @@ def accept_again(task: Task, given: ParameterValues) -> ParameterValues:
     """
     lost = [InvalidParameter(name, "is secret, and its value is no longer kept") for name in sorted(given.lost)]
     try:
-        again = take(task, {**given.shown, **given.secret})
+        again = complete_values(task, {**given.shown, **given.secret})
     except InvalidParameters as err:
         missing = {param.name for param in lost}
         raise InvalidParameters([*lost, *(param for param in err.wrong if param.name not in missing)]) from err

@@ -1,25 +1,61 @@
-"""Records of a run: rows for the store and bodies of events."""
+"""Records of a run: rows for the store, bodies of events, and the policy that the root keeps.
+
+The policy has the settings that a run keeps until it ends, even if a reload changes its definition. The root keeps it
+in ``origin`` (:mod:`supervisor.ipc.messages`) for the next scheduler, whose configuration may differ. Settings that
+matter only when the process starts are excluded, and defaults are omitted.
+"""
 
 import json
-from typing import Any
+from dataclasses import MISSING, fields, replace
+from functools import cache
+from typing import Any, get_type_hints
+
+import msgspec
 
 from store.runs.writes import Run
+from supervisor.config.model import Service, Task
 from supervisor.ipc.messages import Exited
 from supervisor.scheduler.runs.end_reason import UNKNOWN_EXIT_CODE, Verdict
 from supervisor.scheduler.runs.live_units import LiveRun
-from supervisor.scheduler.runs.run_policy import policy_of
 
-_TERMS = "terms"
+_POLICY = "terms"
+_OUTPUT_FILE = "output"
+"""The name of a path beside the fields of the policy."""
+POLICY = frozenset(
+    {
+        "stop_signal",
+        "grace_ms",
+        "leave_leftovers",
+        "retry_attempts",
+        "retry_delay_ms",
+        "retry_backoff",
+        "retry_max_delay_ms",
+        "retry_on",
+        "exit_codes",
+        "failure_output",
+        "ready",
+        "live",
+        "min_duration_ms",
+        "output_required",
+        "too_short",
+        "expected_duration_ms",
+        "max_duration_alert_ms",
+        "silence_alert_ms",
+        "uses",
+    }
+)
+"""All fields of the policy."""
 
 
-def pending_row(run: LiveRun, *, due_at: int | None = None) -> Run:
+def pending_row(run: LiveRun) -> Run:
     """Return the row of a new run that has not started."""
-    return _row(run, "pending", None, due_at=due_at)
+    due = {} if run.due is None else {"due_at": run.due.at, "due_kind": run.due.kind}
+    return _row(run, "pending", None, **due)
 
 
-def refused_row(run: LiveRun, reason: str, *, missed_count: int | None = None) -> Run:
+def refused_row(run: LiveRun, reason: str, **columns: Any) -> Run:
     """Return the row of a run that ends when it is created: skipped, queue_full or missed."""
-    return _row(run, "ended", reason, ended_at=run.created_at, missed_count=missed_count)
+    return _row(run, "ended", reason, ended_at=run.created_at, **columns)
 
 
 def _row(run: LiveRun, status: str, reason: str | None, **columns: Any) -> Run:
@@ -47,6 +83,8 @@ def _columns(run: LiveRun, status: str, reason: str | None) -> dict[str, Any]:
         columns["scheduled_at"] = run.scheduled_at
     if params is not None:
         columns["params"] = params
+    if run.place is not None:
+        columns |= {"flow_run_id": run.place.flow_run_id, "step": run.place.step, "item": run.place.item}
     return columns
 
 
@@ -57,21 +95,62 @@ def answer_row(run: LiveRun) -> dict[str, Any]:
 
 def run_row_of(run: LiveRun) -> dict[str, Any]:
     """Return the row and the policy of a run that is about to start, for the root."""
-    origin = {**_columns(run, "pending", None), "definition_hash": run.definition_hash}
-    terms = policy_of(run.definition)
-    return {**origin, _TERMS: terms} if terms else origin
+    row = {**_columns(run, "pending", None), "definition_hash": run.definition_hash}
+    policy = policy_of(run.definition)
+    if run.output_file is not None:
+        policy[_OUTPUT_FILE] = run.output_file
+    return {**row, _POLICY: policy} if policy else row
 
 
-def running_row(origin: dict[str, Any], started_at: int | None) -> Run:
-    """Return the row of a started run from the `origin` that :func:`run_row_of` made."""
-    row = {name: value for name, value in origin.items() if name != _TERMS}
+def output_file_of(run_row: dict[str, Any]) -> str | None:
+    """Return the path of the file to which a run writes values, from the row that :func:`run_row_of` made."""
+    path = run_row.get(_POLICY, {}).get(_OUTPUT_FILE)
+    return path if isinstance(path, str) else None
+
+
+def running_row(run_row: dict[str, Any], started_at: int | None) -> Run:
+    """Return the row of a started run from the row and policy that :func:`run_row_of` made."""
+    row = {name: value for name, value in run_row.items() if name != _POLICY}
     return Run(**{**row, "status": "running", "started_at": started_at})
 
 
-def policy_in(origin: dict[str, Any]) -> dict[str, Any]:
-    """Return the policy (:mod:`.run_policy`) from the `origin` that :func:`run_row_of` made."""
-    terms: dict[str, Any] = origin.get(_TERMS, {})
-    return terms
+@cache
+def _policy_fields(kind: str) -> dict[str, tuple[Any, Any]]:
+    """Return the fields of the policy that a kind has, with type and default."""
+    definition: type[Task | Service] = Task if kind == Task.kind else Service
+    types = get_type_hints(definition)
+    return {
+        field.name: (types[field.name], field.default if field.default_factory is MISSING else field.default_factory())
+        for field in fields(definition)
+        if field.name in POLICY
+    }
+
+
+def policy_of(definition: Task | Service) -> dict[str, Any]:
+    """Return the policy of a definition for a message; defaults are omitted."""
+    return {
+        name: msgspec.to_builtins(value)
+        for name, (_type, default) in _policy_fields(definition.kind).items()
+        if (value := getattr(definition, name)) != default
+    }
+
+
+def with_policy(definition: Task | Service, run_row: dict[str, Any]) -> Task | Service:
+    """Return `definition` with the policy in the row that :func:`run_row_of` made; without steps, as it has a process.
+
+    A policy that this version cannot decode, because another version wrote it, is ignored.
+    """
+    policy = run_row.get(_POLICY, {})
+    try:
+        policy = {
+            name: msgspec.convert(policy[name], kind) if name in policy else default
+            for name, (kind, default) in _policy_fields(definition.kind).items()
+        }
+    except msgspec.ValidationError:
+        return definition
+    if isinstance(definition, Task):
+        policy["steps"] = ()
+    return replace(definition, **policy)
 
 
 def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
@@ -80,6 +159,7 @@ def ended_columns(verdict: Verdict, exited: Exited) -> dict[str, Any]:
         "status": "ended",
         "end_reason": verdict.reason,
         "exit_code": verdict.exit_code,
+        "cause": verdict.cause,
         "started_at": exited.started_at,
         "ended_at": exited.ended_at,
         "signal": verdict.signal,

@@ -5,7 +5,7 @@
     QUEUED --slot--> DECIDED --stored--> STARTING --started--> RUNNING --exited--> ENDED
       ^                                     |                     |
       | due                                 +------- stop --------+--> STOPPING --exited--> ENDED
-    WAITING (retry delay)
+    WAITING (for its due time)
 
 Users see every state before ``RUNNING`` as pending. ``DECIDED`` lasts until the decision is stored and the user is
 looked up. ``STARTING`` lasts from the spawn request until the root reports a process. ``STOP`` ends a run at once if no
@@ -28,8 +28,8 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
-HELD_BY_ROOT = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
-"""States after the spawn request; the root will report the end of the run."""
+STARTED = frozenset({State.STARTING, State.RUNNING, State.STOPPING})
+"""States after the request to start; the executor of the run, usually the root, will report its end."""
 
 
 class Event(enum.Enum):

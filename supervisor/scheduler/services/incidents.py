@@ -58,7 +58,7 @@ class CrashLoops:
     @staticmethod
     def _set(unit: Unit, since: int | None, change: Change) -> None:
         unit.fatal_since = since
-        change.write(lambda db: update_task(db, unit.name, fatal_since=since))
+        change.write(update_task, unit.name, fatal_since=since)
 
 
 def newest_failures(ends: Sequence[int], service: Service, now_ms: int) -> list[int]:
@@ -106,7 +106,7 @@ class Flapping:
         """Restart the timer after which a flapping service counts as stable."""
         self._cancel(unit)
         if unit.flapping_since is not None and unit.service is not None:
-            self._timers[unit.name] = self._loop.after(unit.service.flap_window_ms, lambda: self._is_stable(unit))
+            self._timers[unit.name] = self._loop.after(unit.service.flap_window_ms, self._is_stable, unit)
 
     def close(self, unit: Unit, change: Change) -> None:
         """End the incident without a notification, and forget the failures."""
@@ -131,5 +131,5 @@ class Flapping:
     @staticmethod
     def _set(unit: Unit, since: int | None, change: Change) -> None:
         unit.flapping_since = since
-        change.write(lambda db: update_task(db, unit.name, flapping_since=since))
+        change.write(update_task, unit.name, flapping_since=since)
         change.announce("service.flapping", {"taskName": unit.name, "flapping": since is not None})

@@ -7,11 +7,12 @@ wanted state; the transition table brings the instances there.
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from store.tasks import Instance, drop_instances, set_instance, update_task
+from store.tasks import StoredInstance, drop_instances, set_instance, update_task
 from supervisor.config.diff import process_hash
 from supervisor.config.model import Service, Task
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.end_reason import Verdict
@@ -20,15 +21,19 @@ from supervisor.scheduler.runs.retry import delay_ms
 from supervisor.scheduler.runs.run_observer import ServiceListener
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.dependency_gate import DependencyGate
+from supervisor.scheduler.services.held_sockets import HeldSockets
 from supervisor.scheduler.services.incidents import CrashLoops, Flapping
 from supervisor.scheduler.services.instance_transitions import Action, Event, State
 from supervisor.scheduler.services.readiness import is_ready
-from supervisor.scheduler.services.rolling_restart import RollingRestarts
-from supervisor.scheduler.services.service_health import HealthMonitor, Watcher, liveness, readiness
+from supervisor.scheduler.services.rolling_restart import Replacements, RollingRestarts
+from supervisor.scheduler.services.service_health import HealthMonitor, liveness, readiness
 from supervisor.scheduler.services.start_order import OrderedStop
+from supervisor.scheduler.services.watcher_client import WatcherClient
 
 NOT_CONFIGURED = "no longer configured"
 _RECONFIGURED = "configuration changed"
+_KILLED_MS = 10_000
+"""How long a removed service may take to end after SIGKILL before new services no longer wait for it."""
 _WAITING = frozenset({State.BACKOFF, State.FATAL})
 _ENDS_ON_REQUEST = frozenset({State.STOPPING, State.RESTARTING})
 
@@ -56,28 +61,29 @@ class ServiceController(ServiceListener):
         core: Core,
         runs: ServiceRuns,
         user_lookup: UserLookup,
-        watcher: Watcher,
+        watcher: WatcherClient,
         notifications: Notifications,
-        *,
-        first: bool,
+        root: RootConnection,
     ) -> None:
-        """`first`: this is the daemon's first scheduler; the first run of each instance has the trigger ``startup``."""
         self._loop = loop = core.loop
         self._committer = core.committer
         self._daemon = core.daemon
         self._log = core.log
         self._runs = runs
-        self._first = first
         self._health = HealthMonitor(loop, core.daemon.boot, user_lookup, watcher, self)
         self._crash_loops = CrashLoops(notifications)
         self._flapping = Flapping(loop, notifications, core.committer)
         self._rolling = RollingRestarts(
             notifications, core.log, lambda unit, instance, change: self._apply(unit, instance, Event.RESTART, change)
         )
+        self.sockets = HeldSockets(core, root, self._sockets_bound)
+        self._replacements = Replacements(runs, self._health, notifications, core.log, self.report, self._must_wait)
         self.dependency_gate = DependencyGate(
             run_task=lambda unit, task, change: runs.create_task_run(unit, task, change, RunRequest(trigger="service")),
             release=lambda unit, instance, change: self._apply(unit, instance, Event.RELEASED, change),
             report=self.report,
+            sockets=self.sockets.missing,
+            restart=self._follow,
         )
         """Holds instances until the dependencies of their service are met."""
         self._ordered_stop = OrderedStop(self._down)
@@ -93,18 +99,30 @@ class ServiceController(ServiceListener):
         if unit.stopped:
             return
         self._flapping.wait(unit)
-        if self._first:
+        if self._daemon.first:
             self.start_needed(unit, change)
+        current = [run for instance in unit.instances for run in _runs_of(instance)]
+        for run in list(unit.active.values()):
+            if run not in current:  # it was replaced, but the previous scheduler died before it was stopped
+                self._runs.stop(run, change)
         self._rolling.clip(unit, len(unit.instances), change)  # the configuration may have changed meanwhile
+        if all(instance.run is None for instance in unit.instances):
+            self.dependency_gate.added(unit)
         for instance in unit.instances:
+            following = instance.next_run
+            if following is None:
+                instance.next = None
+            elif instance.run is None:
+                self._go_on_with_next(unit, instance, following, change)
             if instance.run is None and instance.state in instance_transitions.ENDING:
                 instance.state = State.STOPPED
-            if self._first or instance.state is State.STOPPED:
+            if self._daemon.first or instance.state is State.STOPPED:
                 self._apply(unit, instance, Event.UP, change)
             elif instance.state in _WAITING and instance.timer is None:
                 self._wait(unit, instance, change)
             else:
                 self._rolling.advance(unit, instance, change)
+        self.dependency_gate.follow(unit, change)
 
     def start(self, unit: Unit, change: Change) -> None:
         """Start all instances, including exited and fatal ones; a stopping one starts again after it exits."""
@@ -160,7 +178,25 @@ class ServiceController(ServiceListener):
             self.start(unit, change)
         else:
             self.start_needed(unit, change)
-            self._rolling.start(unit, len(unit.instances), change)
+            self._renew(unit, len(unit.instances), change)
+
+    def _renew(self, unit: Unit, count: int, change: Change) -> None:
+        """Restart the first `count` instances one by one; together if the others would occupy a new address."""
+        if self.sockets.lacks(unit):
+            for instance in unit.instances[:count]:
+                self._apply(unit, instance, Event.RESTART, change, by=_RECONFIGURED)
+        else:
+            self._rolling.start(unit, count, change)
+
+    def _follow(self, unit: Unit, instance: ServiceInstance, change: Change, reason: str) -> None:
+        """Restart an instance because its service follows another one; without that one, it waits after its stop."""
+        if not (unit.stopped or self._daemon.ending):
+            self._log.info(f"{unit.name}[{instance.index}] restarts: {reason}")
+            self._apply(unit, instance, Event.RESTART, change, by=reason)
+
+    def _must_wait(self, unit: Unit) -> bool:
+        """Return whether the present processes of a service must end before the next ones can start."""
+        return self.dependency_gate.missing(unit) is not None
 
     def down(self, unit: Unit, change: Change) -> None:
         """Stop all instances for a shutdown; the stored wanted state stays, so the next daemon starts them."""
@@ -171,16 +207,19 @@ class ServiceController(ServiceListener):
     def _want(self, unit: Unit, change: Change, *, stopped: bool) -> None:
         self._ordered_stop.cancel(unit)
         unit.stopped = stopped
-        change.write(lambda db: update_task(db, unit.name, stopped=stopped))
+        change.write(update_task, unit.name, stopped=stopped)
 
     # Changes of the configuration. The caller writes the row of the unit itself.
 
     def add(self, unit: Unit, change: Change) -> None:
         """Start a new service, after the processes of a removed service with the same name have exited."""
         leaving = self.leaving.pop(unit.name, None)
-        for run in [] if leaving is None else list(leaving.active.values()):
-            run.unit = unit
-            unit.active[run.id] = run
+        if leaving is not None:
+            for run in leaving.active.values():
+                run.unit = unit
+                unit.active[run.id] = run
+            self.dependency_gate.has_ended(leaving, change)
+        self.dependency_gate.added(unit)
         self._want(unit, change, stopped=unit.stopped)
         self._fill(unit, 0, change)
 
@@ -194,12 +233,13 @@ class ServiceController(ServiceListener):
         if before is None:
             return
         unit.redefine(definition)
+        self.sockets.drop_changed(unit)
         kept_count = min(len(unit.instances), definition.instances)
         self._rolling.clip(unit, kept_count, change)
         for instance in unit.instances[kept_count:]:
             self._dismiss(unit, instance, change)
         del unit.instances[kept_count:]
-        change.write(lambda db: drop_instances(db, unit.name, kept_count))
+        change.write(drop_instances, unit.name, kept_count)
         for instance in unit.instances:
             if instance.state in _WAITING:
                 self._wait(unit, instance, change)
@@ -213,7 +253,7 @@ class ServiceController(ServiceListener):
         if unit.stopped or process_hash(before) == process_hash(definition):
             return
         if kept_count > 1:
-            self._rolling.start(unit, kept_count, change)
+            self._renew(unit, kept_count, change)
         elif kept_count:
             self._apply(unit, unit.instances[0], Event.RESTART, change, by=_RECONFIGURED)
 
@@ -226,9 +266,22 @@ class ServiceController(ServiceListener):
         for instance in unit.instances:
             self._dismiss(unit, instance, change)
         unit.instances.clear()
-        change.write(lambda db: drop_instances(db, unit.name))
+        self.sockets.close(unit.name)
+        change.write(drop_instances, unit.name)
         if unit.active:
             self.leaving[unit.name] = unit
+            self.await_end(unit)
+
+    def await_end(self, unit: Unit) -> None:
+        """Let new services wait for the end of a removed one, until it should have been killed."""
+
+        def waited() -> None:
+            with self._committer.changing() as change:
+                self.dependency_gate.has_ended(unit, change)
+
+        self.dependency_gate.removed(unit)
+        longest_ms = max(run.definition.stop_ms for run in unit.active.values())
+        self._loop.after(longest_ms + _KILLED_MS, waited)
 
     def _dismiss(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         self._apply(unit, instance, Event.DOWN, change, by=NOT_CONFIGURED)
@@ -255,6 +308,10 @@ class ServiceController(ServiceListener):
         if instance is not None:
             instance.started_at = at
             self._apply(run.unit, instance, Event.STARTED, change)
+            return
+        waiting = self._replaced_by(run)
+        if waiting is not None and waiting.next is not None:
+            self._replacements.started(waiting.next, run, at, change.now_ms)
 
     def task_ended(self, run: LiveRun, verdict: Verdict, change: Change) -> None:
         """Handle the end of a task on which services may depend."""
@@ -263,11 +320,18 @@ class ServiceController(ServiceListener):
     def run_ended(self, run: LiveRun, verdict: Verdict, *, requested: bool, ran_ms: int | None, change: Change) -> None:
         """Handle the end of an instance's run: restart it or give up, according to its policy."""
         self._health.forget(run.id)
+        waiting = self._replaced_by(run)
+        if waiting is not None:
+            self._replacements.failed(run.unit, waiting, run.id, verdict.text, change)
+            self._rolling.cancel(run.unit, "its next process did not become ready", change)
         instance = self._instance_of(run)
         service = run.unit.service
         if instance is None or service is None:
-            self._forget_leaving(run.unit)
+            self._forget_leaving(run.unit, change)
             self._ordered_stop.stop_unneeded(change)
+            return
+        if instance.next_run is not None:
+            self._go_on_with_next(run.unit, instance, instance.next_run, change)
             return
         healthy = self._was_healthy(instance, service, ran_ms)
         instance.run = None
@@ -277,6 +341,8 @@ class ServiceController(ServiceListener):
         innocent = intended or verdict.reason == "crashed" or self._daemon.ending
         if not innocent:
             instance.failures = 0 if healthy else instance.failures + 1
+            if not healthy and verdict.exit_code == 0 and verdict.leftovers:
+                instance.line = _in_background(verdict.leftovers)
         event = instance_transitions.classify(
             service.restart,
             succeeded=verdict.succeeded,
@@ -313,14 +379,50 @@ class ServiceController(ServiceListener):
         instance = instances[run.instance] if run.instance < len(instances) else None
         return instance if instance is not None and instance.run is run else None
 
-    def _forget_leaving(self, unit: Unit) -> None:
+    @staticmethod
+    def _replaced_by(run: LiveRun) -> ServiceInstance | None:
+        """Return the instance whose present run will be replaced by `run`."""
+        waiting = (instance for instance in run.unit.instances if instance.next_run is run)
+        return next(waiting, None)
+
+    def _replace(self, unit: Unit, instance: ServiceInstance, run: LiveRun, change: Change) -> None:
+        """Replace the present run of an instance, and stop it, because the next one is ready."""
+        before = instance.run
+        self._take_next(instance, run)
+        self._watch_ready(unit, instance, change)
+        self.report(unit, instance, change)
+        if before is not None:
+            self._health.forget(before.id)
+            self._runs.stop(before, change)
+        self._rolling.advance(unit, instance, change)
+        self.dependency_gate.check_dependents(unit, change)
+
+    def _go_on_with_next(self, unit: Unit, instance: ServiceInstance, run: LiveRun, change: Change) -> None:
+        """Make the next run that of the instance, because the present one has ended meanwhile."""
+        self._take_next(instance, run)
+        instance.state, instance.since = State.STARTING, change.now_ms
+        self.report(unit, instance, change)
+        self.dependency_gate.check_dependents(unit, change)
+        self._ordered_stop.stop_unneeded(change)
+
+    def _take_next(self, instance: ServiceInstance, run: LiveRun) -> None:
+        self._cancel(instance)
+        instance.started_at = None if instance.next is None else instance.next.started_at
+        instance.run, instance.next, instance.line = run, None, None
+        instance.healthy = instance.probed = False
+
+    def _forget_leaving(self, unit: Unit, change: Change) -> None:
         if not unit.active and self.leaving.get(unit.name) is unit:
             del self.leaving[unit.name]
+            self.dependency_gate.has_ended(unit, change)
 
     # Health.
 
     def resume(self, run: LiveRun, instance: ServiceInstance, started_at: int, change: Change) -> None:
         """Continue the health checks that the previous scheduler began; the process started at `started_at`."""
+        if instance.next is not None and instance.next.run is run:
+            self._replacements.started(instance.next, run, started_at, change.now_ms, retaken=True)
+            return
         instance.started_at = started_at
         probe, service = readiness(run), run.unit.service
         if instance.state is State.STARTING and probe is not None:
@@ -341,15 +443,27 @@ class ServiceController(ServiceListener):
 
     def run_notified(self, run: LiveRun, news: dict[str, Any]) -> None:
         """Handle a ``notified`` message, with which the root passes on sd_notify(3) messages of a run."""
-        if self._instance_of(run) is not None:
+        if self._instance_of(run) is not None or self._replaced_by(run) is not None:
             self._health.notified(run, news)
 
     def run_ready(self, run: LiveRun, line: str | None) -> None:
         """Handle a run that became ready; `line` has details for users."""
-        self._apply_to_run(run, Event.READY, line)
+        waiting = self._replaced_by(run)
+        if waiting is None:
+            self._apply_to_run(run, Event.READY, line)
+        else:
+            with self._committer.changing() as change:
+                self._replace(run.unit, waiting, run, change)
 
     def run_unhealthy(self, run: LiveRun, reason: str) -> None:
-        """Stop an unhealthy run, and log the reason."""
+        """Stop an unhealthy run, and log the reason, unless it is being stopped anyway."""
+        waiting = self._replaced_by(run)
+        if waiting is not None and waiting.next is not None:
+            with self._committer.changing() as change:
+                self._replacements.unfit(waiting.next, run, reason, change)
+        instance = self._instance_of(run)
+        if instance is None or (instance.state, Event.UNHEALTHY) not in instance_transitions.TABLE:
+            return
         self._log.warning(f"{run.unit.name}[{run.instance}] {run.id}: {reason}")
         self._apply_to_run(run, Event.UNHEALTHY, reason)
 
@@ -406,8 +520,10 @@ class ServiceController(ServiceListener):
         at: int | None = None,
     ) -> None:
         """Carry out a transition; `at`: time of the event in milliseconds since the epoch (None: now)."""
-        if unit.service is None:
+        if unit.service is None or (event is Event.RESTART and self._replacements.start(unit, instance, change)):
             return
+        if event is Event.DOWN:
+            self._replacements.cancel(instance, change, by)
         before = instance.state
         after, actions = instance_transitions.step(before, event)
         instance.state = after
@@ -421,6 +537,7 @@ class ServiceController(ServiceListener):
             self.report(unit, instance, change)
         self._rolling.advance(unit, instance, change)
         self.dependency_gate.check_dependents(unit, change)
+        self.sockets.close_unneeded(unit)
 
     def _act(self, action: Action, unit: Unit, instance: ServiceInstance, change: Change, by: str | None) -> None:
         actions: dict[Action, Callable[[], None]] = {
@@ -466,11 +583,16 @@ class ServiceController(ServiceListener):
             self._apply(unit, instance, Event.HOLD, change)
             self.dependency_gate.run_needed(unit, change)
             return
-        trigger = "startup" if self._first and not instance.started_once else "service"
+        trigger = "startup" if self._daemon.first and not instance.started_once else "service"
         instance.started_once = True
+        self.dependency_gate.starts(unit)
         instance.healthy = instance.probed = False
         instance.started_at = instance.ready_at = instance.line = None
         instance.run = self._runs.create_service_run(unit, instance.index, trigger, change)
+
+    def _sockets_bound(self, unit: Unit) -> None:
+        with self._committer.changing() as change:
+            self.dependency_gate.check(unit, change)
 
     def _stop(self, instance: ServiceInstance, change: Change, by: str | None) -> None:
         if instance.run is not None:
@@ -485,7 +607,7 @@ class ServiceController(ServiceListener):
     def watch_health(self, unit: Unit, instance: ServiceInstance, delay: int) -> None:
         """Mark the instance healthy after `delay` milliseconds, unless its run ends before."""
         self._cancel(instance)
-        instance.timer = self._loop.after(delay, lambda: self._timed(unit, instance, Event.HEALTHY))
+        instance.timer = self._loop.after(delay, self._timed, unit, instance, Event.HEALTHY)
 
     def _watch_rest(self, unit: Unit, service: Service, instance: ServiceInstance, change: Change) -> None:
         """Mark a running instance healthy after the rest of ``healthy_after``."""
@@ -511,15 +633,16 @@ class ServiceController(ServiceListener):
         if delay is not None:
             # A clock that was set back must not prolong the wait.
             remaining_ms = min(delay, max(0, instance.since + delay - change.now_ms))
-            instance.timer = self._loop.after(remaining_ms, lambda: self._timed(unit, instance, Event.DELAY_OVER))
+            instance.timer = self._loop.after(remaining_ms, self._timed, unit, instance, Event.DELAY_OVER)
 
     def report(self, unit: Unit, instance: ServiceInstance, change: Change) -> None:
         """Store and announce the present state of an instance."""
         state, index, failures = instance.state.shown, instance.index, instance.failures
         run_id = instance.run.id if instance.run is not None else None
         ready, line = is_ready(instance), instance.line
-        row = Instance(unit.name, index, state, run_id, instance.since, failures, ready, line)
-        change.write(lambda db: set_instance(db, row))
+        next_run = None if instance.next is None else instance.next.id
+        row = StoredInstance(unit.name, index, state, run_id, instance.since, failures, ready, line, next_run)
+        change.write(set_instance, row)
         body: dict[str, Any] = {"taskName": unit.name, "instanceIndex": index, "state": state, "ready": ready}
         if run_id is not None:
             body["runId"] = run_id
@@ -528,3 +651,17 @@ class ServiceController(ServiceListener):
         change.announce("service.state", body)
         if instance.state is State.FATAL:
             self._log.error(f"{unit.name}[{index}] gave up after {failures} quick failures in a row")
+
+
+def _runs_of(instance: ServiceInstance) -> list[LiveRun]:
+    """Return the present and the next run of an instance."""
+    return [run for run in (instance.run, instance.next_run) if run is not None]
+
+
+def _in_background(leftovers: tuple[str, ...]) -> str:
+    """Return what to do about a program that puts itself into the background."""
+    named = leftovers[0] if len(leftovers) == 1 else f"{leftovers[0]} and {len(leftovers) - 1} more"
+    return (
+        f"it exited with code 0 and left {named}, so it went to the background; make it stay in the"
+        " foreground, for example with exec, -F, --foreground or daemon off"
+    )

@@ -3,7 +3,6 @@
 The watcher reports results of probes. The root passes on the sd_notify(3) messages of runs.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,11 +14,11 @@ from supervisor.config.value_types.probes import INSTANCE
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.loop.user_lookup import Identity, UserLookup
+from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_access import RunAccess
-from supervisor.scheduler.runs.spawn_requests import spawn_of
-from supervisor.scheduler.services.watcher_client import OnAnswer
+from supervisor.scheduler.runs.spawn_requests import command_as_run
+from supervisor.scheduler.services.watcher_client import WatcherClient
 
 _ATTEMPT_MS = 5000
 """Time limit of each readiness probe, unless the limit for readiness is shorter."""
@@ -27,16 +26,6 @@ _RETAKEN_MS = 5000
 """Minimum time left for readiness after a takeover: the run may have become ready while no scheduler was there."""
 _TELL_MS = 1000
 """Minimum interval between two reports of details."""
-
-
-class Watcher(Protocol):
-    """Runs probes; :class:`.WatcherClient` implements it."""
-
-    def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
-        """Start a probe; `on_answer` receives each answer."""
-
-    def forget(self, key: str) -> None:
-        """Cancel a probe."""
 
 
 class HealthListener(Protocol):
@@ -59,6 +48,8 @@ class _HealthCheck:
         """The time limit for readiness; None once the run is ready or has missed it."""
         self.watchdog: tuple[Probe, Timer] | None = None
         """The liveness probe, and the time limit for the next WATCHDOG=1."""
+        self.exit_deadline: Timer | None = None
+        """The time limit for the exit after STOPPING=1; None: the run has not sent it."""
         self.line: str | None = None
         self.report_timer: Timer | None = None
 
@@ -67,7 +58,12 @@ class HealthMonitor:
     """Checks the health of runs whose services set ``ready`` or ``live``."""
 
     def __init__(
-        self, loop: Loop, boot: DaemonSettings, user_lookup: UserLookup, watcher: Watcher, listener: HealthListener
+        self,
+        loop: Loop,
+        boot: DaemonSettings,
+        user_lookup: UserLookup,
+        watcher: WatcherClient,
+        listener: HealthListener,
     ) -> None:
         """`user_lookup` finds the users of probe commands."""
         self._loop = loop
@@ -85,7 +81,7 @@ class HealthMonitor:
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         least = min(_RETAKEN_MS, probe.timeout_ms) if retaken else 0
         delay_ms = max(least, min(probe.timeout_ms, probe.timeout_ms - ran_ms))
-        check.deadline = self._loop.after(delay_ms, lambda: self._ready_timed_out(check, probe))
+        check.deadline = self._loop.after(delay_ms, self._ready_timed_out, check, probe)
         if probe.kind == "notify":
             return
         self._identified(check, probe, lambda: self._probe_readiness(check, probe))
@@ -106,8 +102,21 @@ class HealthMonitor:
         waited_for = check.deadline is not None and probe is not None and probe.kind == "notify"
         if news.get("ready_at") is not None and waited_for:
             self._ready(check)
-        if news.get("alive") and check.watchdog is not None:
+        if news.get("stopping_at") is not None:
+            self._await_exit(check, news["stopping_at"])
+        if news.get("triggered"):
+            self._listener.run_unhealthy(run, "not alive: WATCHDOG=trigger")
+        elif news.get("alive") and check.watchdog is not None:
             self._reset_watchdog(check, check.watchdog[0])
+
+    def _await_exit(self, check: _HealthCheck, stopping_at: int) -> None:
+        """Instead of the health of a run that stops by itself, check that it exits in time, as systemd does."""
+        self._end_checks(check)
+        grace_ms = check.run.definition.stop_ms
+        reason = f"still running {format_duration(grace_ms)} after STOPPING=1"
+        # A clock that was set back must not prolong the wait.
+        remaining_ms = min(grace_ms, max(0, stopping_at + grace_ms - self._loop.now_ms()))
+        check.exit_deadline = self._loop.after(remaining_ms, self._listener.run_unhealthy, check.run, reason)
 
     def watch_life(self, run: LiveRun, probe: Probe) -> None:
         """Check the liveness of a ready run until it ends."""
@@ -128,11 +137,18 @@ class HealthMonitor:
         check = self._checks.pop(run_id, None)
         if check is None:
             return
-        for timer in (check.deadline, check.report_timer, check.watchdog and check.watchdog[1]):
+        self._end_checks(check)
+        for timer in (check.exit_deadline, check.report_timer):
             if timer is not None:
                 timer.cancel()
-        self._watcher.forget(_ready_key(run_id))
-        self._watcher.forget(_live_key(run_id))
+
+    def _end_checks(self, check: _HealthCheck) -> None:
+        for timer in (check.deadline, check.watchdog and check.watchdog[1]):
+            if timer is not None:
+                timer.cancel()
+        check.deadline = check.watchdog = None
+        self._watcher.forget(_ready_key(check.run.id))
+        self._watcher.forget(_live_key(check.run.id))
 
     # Readiness.
 
@@ -168,7 +184,7 @@ class HealthMonitor:
             check.watchdog[1].cancel()
         patience_ms = probe.every_ms * probe.failures
         reason = f"not alive: no WATCHDOG=1 for {format_duration(patience_ms)}"
-        check.watchdog = probe, self._loop.after(patience_ms, lambda: self._listener.run_unhealthy(check.run, reason))
+        check.watchdog = probe, self._loop.after(patience_ms, self._listener.run_unhealthy, check.run, reason)
 
     # Details for users.
 
@@ -179,7 +195,7 @@ class HealthMonitor:
         check.line = line
         if check.report_timer is None:
             self._listener.run_reports(check.run, line)
-            check.report_timer = self._loop.after(_TELL_MS, lambda: self._may_report_again(check, line))
+            check.report_timer = self._loop.after(_TELL_MS, self._may_report_again, check, line)
 
     def _may_report_again(self, check: _HealthCheck, line: str | None) -> None:
         check.report_timer = None
@@ -196,15 +212,15 @@ class HealthMonitor:
         """
         run = check.run
 
-        def answered(identity: Identity) -> None:
-            if self._checks.get(run.id) is not check:
+        def answered(identity: UserIdentity) -> None:
+            if self._checks.get(run.id) is not check or check.exit_deadline is not None:
                 return
             if identity.refusal is None:
                 run.identity = identity
                 then()
             else:
                 self._report(check, identity.refusal)
-                self._loop.after(probe.every_ms, lambda: self._identified(check, probe, then))
+                self._loop.after(probe.every_ms, self._identified, check, probe, then)
 
         if probe.kind == "exec" and run.identity is None:
             self._user_lookup.ask(run.definition, answered)
@@ -224,29 +240,10 @@ class HealthMonitor:
             "file": log,
         }
         if probe.kind == "exec":
-            return ProbeRequest(**request, **self._command(run, probe, log))
+            return ProbeRequest(**request, **command_as_run(run, probe.target, self._boot, RunAccess.of(self._boot)))
         return ProbeRequest(
             **request, target=target if probe.kind == "log" else target.replace(INSTANCE, str(run.instance))
         )
-
-    def _command(self, run: LiveRun, probe: Probe, log: str) -> dict[str, Any]:
-        """Return the command, environment, user and directory of a probe; all but the command are as for the run."""
-        spawn = spawn_of(run, self._boot.daemon_id, log, access=RunAccess.of(self._boot))
-        hidden = {*self._boot.private_variables}
-        base = {} if spawn.clean_env else {name: text for name, text in os.environ.items() if name not in hidden}
-        definition = run.definition
-        argv = [definition.shell, "-e", "-c", probe.target] if isinstance(probe.target, str) else list(probe.target)
-        return {
-            "argv": argv,
-            "env": {**base, **spawn.env},
-            "chosen": list(spawn.env),
-            "secrets": spawn.secrets,
-            "cwd": spawn.cwd,
-            "uid": spawn.uid,
-            "gid": spawn.gid,
-            "groups": spawn.groups,
-            "umask": spawn.umask,
-        }
 
 
 _MISSED = {

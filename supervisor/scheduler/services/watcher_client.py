@@ -1,13 +1,10 @@
-"""The client of the watcher process, which starts with the first request and restarts when it dies.
-
-The client keeps all open requests, and sends them again when the watcher restarts.
-"""
+"""The client of the watcher process, which starts with the first request and restarts when it dies."""
 
 from collections.abc import Callable
 from typing import Any
 
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import DaemonSettings
+from supervisor.ipc.messages import DaemonSettings, Message
 from supervisor.ipc.probe_request import ProbeRequest
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
@@ -26,27 +23,19 @@ class WatcherClient(HelperClient):
     def watch(self, request: ProbeRequest, on_answer: OnAnswer) -> None:
         """Start a probe; `on_answer` receives each answer."""
         self._requests[request.key] = request, on_answer
-        if self._process.running:
-            self._process.send({"op": "watch", "order": request.to_dict()})
-        else:
-            self._process.ensure_started()
+        self._process.request(request.key, {"op": "watch", "order": request.to_dict()})
 
     def forget(self, key: str) -> None:
         """Cancel a probe."""
         if self._requests.pop(key, None) is not None:
+            self._process.forget(key)
             self._process.send({"op": "forget", "key": key})
 
-    def helper_wanted(self) -> bool:
-        """Return whether any probe is open."""
-        return bool(self._requests)
-
     def helper_started(self) -> None:
-        """Send all open probes to a new watcher."""
+        """Tell a new watcher where the bell of the logs is."""
         self._process.send({"op": "hello", "bell": self._boot.root_bell, "token": self._boot.token})
-        for request, _on_answer in self._requests.values():
-            self._process.send({"op": "watch", "order": request.to_dict()})
 
-    def helper_sent(self, answer: dict[str, Any]) -> None:
+    def helper_sent(self, answer: Message) -> None:
         """Pass an answer to its requester; a final answer closes the probe."""
         open_request = self._requests.get(answer["key"])
         if open_request is None:  # the probe was cancelled before its answer arrived
@@ -56,6 +45,7 @@ class WatcherClient(HelperClient):
             answer["op"] == "passed" and not request.times
         ):
             del self._requests[request.key]
+            self._process.forget(request.key)
         on_answer(answer)
 
     def close(self) -> None:

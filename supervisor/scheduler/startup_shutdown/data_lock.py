@@ -18,7 +18,7 @@ class Locked(Exception):
     """Another scheduler holds the lock of this data directory, and could not be killed."""
 
 
-def take(data_dir: str) -> int:
+def acquire(data_dir: str) -> int:
     """Take the lock; wait until an earlier scheduler exits, and kill it if it hangs.
 
     The pid of the holder comes from /proc/locks. It is not written to the file, because the disk may be full.

@@ -1,6 +1,5 @@
 """The runs that the store and the root know when a scheduler starts."""
 
-import json
 from typing import Any
 
 from msgspec import Struct, field
@@ -8,9 +7,9 @@ from msgspec import Struct, field
 from store.database import Database
 from store.errors import InstantTaken
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs
-from store.tasks import get_task
 from supervisor.ipc.messages import Exited, Message
 from supervisor.scheduler.runs.run_rows import running_row
+from supervisor.startup.orphans import without_kept
 
 
 class KnownRuns(Struct, frozen=True):
@@ -26,6 +25,8 @@ class KnownRuns(Struct, frozen=True):
     """Directory of the runs' cgroups; None if there is none."""
     left_running: list[dict[str, Any]] = field(default_factory=list)
     """Leftovers of ended runs, as the root lists them."""
+    sockets: list[list[str]] = field(default_factory=list)
+    """Service, name and identity of each listening socket that the root holds."""
     again: bool = False
     """Whether the database was restored from its copy: pending runs except `waiting` may have started since then."""
     waiting: frozenset[str] = frozenset()
@@ -48,37 +49,31 @@ class KnownRuns(Struct, frozen=True):
         return {*self.running, *(exited.run for exited in self.exits)}
 
     @property
-    def origins(self) -> dict[str, dict[str, Any]]:
+    def run_rows(self) -> dict[str, dict[str, Any]]:
         """Rows and policies of the runs that the root knows, by run id (:func:`.run_rows.run_row_of`)."""
         ended = {exited.run: exited.origin for exited in self.exits}
         return ended | {run_id: instance.get("origin", {}) for run_id, instance in self.running.items()}
 
     def replaced(self) -> set[str]:
-        """Return the unfinished runs whose instance has a later active run.
+        """Return the unfinished runs that are not active any more, but whose instance has a later active run.
 
         They ended, but their ends were lost with the damaged database.
         """
-        newest = {
-            (run.task_name, run.instance_index): run.id
-            for run in self.unfinished
-            if run.kind == "service" and run.id in self.running
-        }
-        return {run.id for run in self.unfinished if newest.get((run.task_name, run.instance_index), run.id) != run.id}
+        active, replaced = set(), set()
+        for run in reversed(self.unfinished):
+            place = run.kind, run.task_name, run.instance_index
+            if run.kind == "service" and run.id in self.running:
+                active.add(place)
+            elif place in active:
+                replaced.add(run.id)
+        return replaced
 
     def lost(self, db: Database) -> set[str]:
         """Return the runs that may have orphans to kill, because the root does not know them.
 
-        Pending runs are included: a root may have died before it reported a start. Whether leftovers stay is decided by
-        the definition in `db`, with which the runs started, and not by the present configuration.
+        Pending runs are included: a root may have died before it reported a start.
         """
-        lost = [run for run in self.unfinished if run.id not in self.ids_at_root]
-        to_leave = {name for name in {run.task_name for run in lost} if _leaves(db, name)}
-        return {run.id for run in lost if run.task_name not in to_leave}
-
-
-def _leaves(db: Database, name: str) -> bool:
-    task = get_task(db, name)
-    return task is not None and json.loads(task.definition).get("leftovers") == "leave"
+        return without_kept(db, [run for run in self.unfinished if run.id not in self.ids_at_root])
 
 
 def read(db: Database, snapshot: Message, *, again: bool = False, waiting: frozenset[str] = frozenset()) -> KnownRuns:
@@ -100,6 +95,7 @@ def read(db: Database, snapshot: Message, *, again: bool = False, waiting: froze
         ending=snapshot["ending"],
         cgroups=snapshot["cgroups"],
         left_running=snapshot.get("left_running", []),  # absent in roots before this version
+        sockets=snapshot.get("sockets", []),
         again=again,
         waiting=waiting,
         missing_in_store=frozenset(run.id for run in younger),

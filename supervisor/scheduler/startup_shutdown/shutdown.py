@@ -5,17 +5,23 @@ Services of one level stop together; the next level stops after they exit. The l
 the second half to stop. At the end of the timeout the root kills all remaining runs.
 
 Queued runs and retries stay pending for the next daemon.
+
+The root gives up a shutdown without progress. While changes are being stored, which takes long on a busy host, the
+scheduler therefore reports every second that it works: an acknowledgement without runs, which every root knows.
 """
 
 from collections.abc import Iterable, Mapping
 
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
 from supervisor.scheduler.runs.run_observer import StopRun
 from supervisor.scheduler.services.service_controller import ServiceController
 from supervisor.scheduler.services.start_order import stop_levels
+
+_REPORT_MS = 1000
 
 
 class Shutdown:
@@ -24,6 +30,7 @@ class Shutdown:
     def __init__(
         self,
         core: Core,
+        root: RootConnection,
         live: Mapping[str, LiveRun],
         stop_run: StopRun,
         controller: ServiceController,
@@ -33,6 +40,7 @@ class Shutdown:
         self._loop = core.loop
         self._committer = core.committer
         self._daemon = core.daemon
+        self._root = root
         self._live = live
         self._stop_run = stop_run
         self._controller = controller
@@ -56,6 +64,12 @@ class Shutdown:
             if run.unit not in later:
                 self._stop(run, change)
         self._next(change)
+        self._loop.after(_REPORT_MS, self._report)
+
+    def _report(self) -> None:
+        if self._committer.storing and not self._committer.idle:
+            self._root.send({"op": "ack", "runs": []})
+        self._loop.after(_REPORT_MS, self._report)
 
     def go_on(self) -> None:
         """Stop the next level if the present one has exited; must be called after ends of runs are stored."""
@@ -87,5 +101,5 @@ class Shutdown:
         self._loop.after(left_ms / max(1, len(self._levels)), out_of_patience)
 
     def _stop(self, run: LiveRun, change: Change) -> None:
-        if run.state in run_transitions.HELD_BY_ROOT:
+        if run.state in run_transitions.STARTED:
             self._stop_run(run, change, cause="shutdown")

@@ -9,31 +9,35 @@ import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
+
+import msgspec
 
 from logring.errors import LogError
 from logring.log_paths import log_path
 from logring.logfile.leftover_ring import save_leftover_ring
 from store.database import Database
-from store.runs.writes import Run, get_run, newest_successes, update_run
-from store.tasks import Instance, TaskRecord, all_tasks, failed_ends, instances
+from store.runs.writes import Run, get_run, newest_request, newest_successes, update_run
+from store.tasks import StoredInstance, TaskRecord, all_tasks, decode_promises, failed_ends, instances
 from supervisor.config.diff import process_hash
 from supervisor.config.model import Config, Service, Task
+from supervisor.config.value_records import CronEntry
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings, Exited
-from supervisor.schedule.instants import instants_key, instants_of
+from supervisor.schedule.instants import Schedule, same_instants
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
+from supervisor.scheduler.loop.procedures import Procedure, Wait
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.runs import changed_files, run_transitions, secret_parameters
+from supervisor.scheduler.runs import run_transitions
 from supervisor.scheduler.runs.end_reason import CRASHED_EXIT_CODE, verdict_of
-from supervisor.scheduler.runs.live_units import LiveRun, ServiceInstance, Unit
+from supervisor.scheduler.runs.live_units import Due, LiveRun, NextRun, ServiceInstance, Unit, Withheld
+from supervisor.scheduler.runs.private_data import PrivateData
 from supervisor.scheduler.runs.retry import longest_delay_ms
 from supervisor.scheduler.runs.run_engine import RunEngine
 from supervisor.scheduler.runs.run_observer import JobTracker
-from supervisor.scheduler.runs.run_policy import with_policy
-from supervisor.scheduler.runs.run_rows import ended_columns, policy_in
+from supervisor.scheduler.runs.run_rows import ended_columns, output_file_of, with_policy
 from supervisor.scheduler.services import instance_transitions
 from supervisor.scheduler.services.rolling_restart import stored_roll
 from supervisor.scheduler.services.service_controller import NOT_CONFIGURED, ServiceController
@@ -44,9 +48,6 @@ _RING_SUFFIX = ".ring"
 _UNHEALTHY = "unfit"
 _MOST_FAILURES = 1000
 """Maximum number of failures to read for each service."""
-
-_REMOVED = Task(name="", run=("false",), timezone="UTC", grace_ms=0, keep_runs=0, keep_for_ms=0, keep_refused=0)
-"""The definition of a removed task or service that still has an unfinished run."""
 
 
 def make_units(
@@ -74,6 +75,8 @@ def make_units(
     for unit in units.values():
         if unit.service is not None and unit.service.flap_restarts != math.inf:
             _recall_failures(db, unit, unit.service)
+        if unit.task is not None and unit.task.external:
+            unit.reported_at = newest_request(db, unit.name)
     return units
 
 
@@ -86,34 +89,56 @@ def _recall_failures(db: Database, unit: Unit, service: Service) -> None:
 
 def _recall_unit(unit: Unit, row: TaskRecord, *, first: bool) -> None:
     before = json.loads(row.definition)
-    unit.last_instant = row.last_instant
+    unit.last_instant, unit.starts_at = row.last_instant, row.next_run_at
     unit.known_at_ms = before.get("at_ms") if row.last_instant is not None else None
-    # A reload that the previous scheduler did not complete may have changed the schedule. The new one then counts from
-    # now. If the configuration changed while no daemon ran, missed instants are caught up as usual.
-    unit.schedule_is_new = not (first or _same_schedule(unit, before))
+    unit.former_schedule = _former_schedule(unit.task, before)
     unit.paused = row.paused
     unit.fatal_since = row.fatal_since
     unit.flapping_since = row.flapping_since
     unit.last_boot = row.last_boot
+    unit.promises = decode_promises(row.promises)
     unit.failures = row.failures
     unit.failed_attempts = row.failed_attempts
     if not first:
         unit.stopped = row.stopped
         unit.rolling = stored_roll(row.rolling)
         unit.last_command = row.last_restart
+    if row.withheld is not None and row.kind == unit.definition.kind:
+        unit.withheld = msgspec.json.decode(row.withheld, type=Withheld)
+        unit.stopped = unit.service is not None
 
 
-def _same_schedule(unit: Unit, before: Mapping[str, Any]) -> bool:
-    return unit.task is None or instants_key(unit.task) == instants_of(
-        tuple(before.get("cron", ())),
-        *(before.get(name) for name in ("timezone", "every_ms", "at_ms", "dst_gap", "dst_overlap")),
+def _former_schedule(task: Task | None, before: Mapping[str, Any]) -> Schedule | None:
+    """Return the schedule of a stored definition if its instants differ from those of the present one, else None.
+
+    A schedule that this host cannot read any more, for example because its time zone is gone, has no instants. The
+    calendars are the present ones: a stored definition only has their names.
+    """
+    if task is None:
+        return None
+    former = replace(
+        task,
+        cron=tuple(map(CronEntry, before.get("cron", ()))),
+        every_ms=before.get("every_ms"),
+        at_ms=before.get("at_ms"),
+        skip_on=tuple(calendar for calendar in task.skip_on if calendar.name in before.get("skip_on", ())),
+        shift=before.get("shift"),
+        business_day=before.get("business_day"),
+        **{name: before[name] for name in ("timezone", "dst_gap", "dst_overlap", "jitter_ms") if name in before},
     )
+    if same_instants(task, former):
+        return None
+    try:
+        return Schedule(former)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return Schedule(None)
 
 
-def _recall_instance(unit: Unit, instance: ServiceInstance, row: Instance) -> None:
+def _recall_instance(unit: Unit, instance: ServiceInstance, row: StoredInstance) -> None:
     instance.failures = row.failures
     instance.since = row.since
     instance.line = row.detail
+    instance.next = None if row.next_run is None else NextRun(row.next_run)
     state = instance_transitions.State(row.state)
     if state is instance_transitions.State.RUNNING:
         instance.ready_run = row.run_id
@@ -144,9 +169,20 @@ def save_leftover_rings(db: Database, boot: DaemonSettings, known_runs: KnownRun
 
 
 def _removed_unit(row: Run) -> Unit:
-    unit = Unit(replace(_REMOVED, name=row.task_name))
+    """Return a removed task or service that still has an unfinished run."""
+    unused: dict[str, Any] = {"run": ("false",), "grace_ms": 0, "keep_runs": 0, "keep_for_ms": 0, "keep_refused": 0}
+    is_service = row.kind == "service"
+    unit = Unit(
+        Service(name=row.task_name, **unused) if is_service else Task(name=row.task_name, timezone="UTC", **unused)
+    )
     unit.configured = False
+    unit.instances.clear()
     return unit
+
+
+def _waits(row: Run, now_ms: int) -> bool:
+    """Return whether a run with a due time goes on waiting; that of a condition is asked at once."""
+    return row.due_kind in ("at", "gate") or (row.due_kind != "condition" and (row.due_at or 0) > now_ms)
 
 
 class TakeOver:
@@ -162,12 +198,14 @@ class TakeOver:
         jobs: JobTracker | None = None,
     ) -> None:
         self._committer = core.committer
-        self._daemon = core.daemon
+        self._procedures = core.procedures
+        self._private = PrivateData(core.daemon.boot)
         self._log = core.log
         self._engine = engine
         self._controller = controller
         self._root = root
         self._units = units
+        self._flows, self._external = engine.flows, engine.external
         self._jobs = jobs or JobTracker()
         self._first = False
         """Whether this is the first scheduler of its root."""
@@ -184,15 +222,18 @@ class TakeOver:
         self._first = known_runs.first
         self._engine.hold_admission(True)
         ended = {exited.run: exited for exited in known_runs.exits}
-        replaced, origins = known_runs.replaced(), known_runs.origins
-        for row in known_runs.unfinished:
+        replaced, run_rows = known_runs.replaced(), known_runs.run_rows
+        instances = (instance for unit in self._units.values() for instance in unit.instances)
+        following = {instance.next.id for instance in instances if instance.next is not None}
+        # Runs that replace others come first: when a present run has ended, its next one takes its place.
+        for row in sorted(known_runs.unfinished, key=lambda row: row.id not in following):
             if row.id in known_runs.missing_in_store:
-                change.write(partial(insert_missing, row=row))
+                change.write(insert_missing, row)
             if row.id in replaced:
                 self._end_replaced(row, ended.get(row.id), change)
                 continue
-            instance = known_runs.running.get(row.id)
-            run = self._adopted(row, origins.get(row.id))
+            instance = known_runs.running.get(row.id) or self._snapshot(row, known_runs)
+            run = self._adopted(row, run_rows.get(row.id))
             if instance is not None:
                 self._is_running(run, row, instance, change)
             elif row.id in ended:
@@ -201,9 +242,7 @@ class TakeOver:
                 perhaps = known_runs.again and row.id not in known_runs.waiting
                 self._unknown_to_root(run, row, change, again=perhaps or row.id in known_runs.recent_starts)
         stored = {row.id for row in known_runs.unfinished}
-        boot = self._daemon.boot
-        secret_parameters.sweep(boot.data_dir, stored)
-        changed_files.sweep(boot.data_dir, boot.runtime_dir, stored)
+        self._private.sweep(stored)
         self._jobs.forget_others(stored)
         for run_id in known_runs.running.keys() - stored:
             self._log.warning(f"stopping {run_id}, which is not in the database")
@@ -212,18 +251,30 @@ class TakeOver:
         if stale:
             self._root.send({"op": "ack", "runs": stale})
         self._engine.hold_admission(False)
-        self._engine.admit(change)
+        self._flows.resume(change)
+        self._engine.admit_waiting(change)
+        for unit in self._controller.leaving.values():
+            self._controller.await_end(unit)
         for unit in self._units.values():
             self._make_room(unit, change)
             for target in unit.instances:
                 target.since = target.since or change.now_ms
                 self._controller.report(unit, target, change)
 
+    def _snapshot(self, row: Run, known_runs: KnownRuns) -> dict[str, Any] | None:
+        """Return the state of a run without a process here; None for another run.
+
+        A restored copy of the database may lack steps that have run since, so then flows end as crashed.
+        """
+        if known_runs.again:
+            self._flows.forget(row.id)
+        return self._flows.snapshot(row) or self._external.snapshot(row)
+
     def _make_room(self, unit: Unit, change: Change) -> None:
         """Stop older runs for newer ones that are stored; the previous scheduler may have died before it did so."""
         task = unit.task
-        if task is not None and task.on_overlap == "terminate" and any(not run.attempt for run in unit.queue):
-            change.then(lambda: self._engine.make_room(unit, task))
+        if task is not None and task.on_overlap == "terminate":
+            self._engine.terminate_again(unit, task, change)
 
     def _end_replaced(self, row: Run, exited: Exited | None, change: Change) -> None:
         """Store the end of a run whose instance already has a newer active run."""
@@ -233,17 +284,17 @@ class TakeOver:
             unit = self._units.get(row.task_name)
             columns = ended_columns(verdict_of(exited, (0,) if unit is None else unit.definition.exit_codes), exited)
             change.then(lambda: self._root.send({"op": "ack", "runs": [row.id]}))
-        change.write(lambda db: update_run(db, row.id, **{"status": "ended", **columns}))
+        change.write(update_run, row.id, **{"status": "ended", **columns})
         self._log.info(f"{row.task_name} {row.id}: {columns['end_reason']}; a newer run of its instance is active")
 
-    def _adopted(self, row: Run, origin: dict[str, Any] | None) -> LiveRun:
-        """Adopt a run. Without an `origin` the root did not start it, so the present definition applies in full."""
+    def _adopted(self, row: Run, run_row: dict[str, Any] | None) -> LiveRun:
+        """Adopt a run. Without a `run_row` the root did not start it, so the present definition applies in full."""
         unit = self._units.get(row.task_name)
         if unit is None or unit.definition.kind != row.kind:
             unit = self._removed_unit(row)
         run = LiveRun(
             unit,
-            with_policy(unit.definition, policy_in(origin)) if origin else unit.definition,
+            with_policy(unit.definition, run_row) if run_row else unit.definition,
             row.id,
             trigger=row.triggered_by,
             created_at=row.created_at,
@@ -251,16 +302,24 @@ class TakeOver:
             attempt=row.retry_attempt,
             retry_of=row.retry_of_run_id,
             scheduled_at=row.scheduled_at,
-            params=secret_parameters.values_of_run(self._daemon.boot.data_dir, row),
-            files=changed_files.read(self._daemon.boot.data_dir, row.id),
+            params=self._private.parameters_of(row),
+            files=self._private.files_of(row.id),
+            unconditional=self._private.is_unconditional(row.id),
             by=row.requested_by,
+            place=self._flows.place_of(row),
         )
-        if origin:  # perhaps under an earlier definition
-            run.definition_hash = origin.get("definition_hash")
+        if run_row:  # perhaps under an earlier definition
+            run.definition_hash = run_row.get("definition_hash")
+            run.output_file = output_file_of(run_row)
         elif row.status != "pending" or not unit.configured:
             run.definition_hash = row.definition_hash
-        run.queued_at = row.created_at if row.due_at is None else row.due_at
+        if row.due_kind == "condition":
+            run.ask_until = row.due_at
+        elif row.due_at is not None:
+            run.queued_at = row.due_at
         self._engine.adopt(run)
+        for executor in (self._flows, self._external):
+            executor.adopt(run)
         run.execution_id = row.execution_id
         self._jobs.adopt(run)
         return run
@@ -273,38 +332,39 @@ class TakeOver:
         if row.status == "running" or again:
             self._was_running(run)
             self._forget_first_start(run)
-            if not self._jobs.search(run, lambda: self._job_is_gone(run)):
+            job_is_gone = self._jobs.search(run)
+            if job_is_gone is None:
                 self._lost(run, change)
-        elif not self._search_for_job(run, row):
+            else:
+                self._procedures.start(self._lost_once(run, job_is_gone))
+            return
+        # An earlier root may have been killed after it launched the job, but before the start was stored.
+        job_is_gone = self._jobs.search(run) if self._first else None
+        if job_is_gone is None:
             self._requeue(run, row, change)
+        else:
+            self._procedures.start(self._requeue_once(run, row, job_is_gone))
 
     def _lost(self, run: LiveRun, change: Change) -> None:
         self._log.warning(f"{run.unit.name} {run.id} crashed: its end was not observed")
         self._engine.lost(run, change)
 
-    def _job_is_gone(self, run: LiveRun) -> None:
+    def _lost_once(self, run: LiveRun, job_is_gone: Wait) -> Procedure[None]:
         """End a run as crashed after the search for its job."""
+        yield job_is_gone
         with self._committer.changing() as change:
             self._lost(run, change)
 
-    def _search_for_job(self, run: LiveRun, row: Run) -> bool:
-        """Search for the job of a pending run; return whether the run must wait for that.
-
-        An earlier root may have been killed after it launched the job, but before the start was stored.
-        """
-
-        def is_gone() -> None:
-            with self._committer.changing() as change:
-                if run.state is run_transitions.State.QUEUED:  # else a user stopped it during the search
-                    self._engine.release(run)
-                    self._requeue(run, row, change)
-                    self._engine.admit(change)
-
-        if not self._first or not self._jobs.search(run, is_gone):
-            return False
+    def _requeue_once(self, run: LiveRun, row: Run, job_is_gone: Wait) -> Procedure[None]:
+        """Let a pending run start after the search for its job."""
         self._engine.hold(run)  # while its job may still run, its places are not free
         self._assign_instance(run, instance_transitions.State.STARTING)
-        return True
+        yield job_is_gone
+        with self._committer.changing() as change:
+            if run.state is run_transitions.State.QUEUED:  # else a user stopped it during the search
+                self._engine.release(run)
+                self._requeue(run, row, change)
+                self._engine.admit_waiting(change)
 
     def _removed_unit(self, row: Run) -> Unit:
         if row.kind == "service":
@@ -325,6 +385,9 @@ class TakeOver:
         """Assign a run of a service to its instance, which gets `state` unless it is stopping or restarting."""
         if self._has_instance(run):
             instance = run.unit.instances[run.instance]
+            if instance.next is not None and instance.next.id == run.id:
+                instance.next.run = run
+                return
             instance.run = run
             instance.started_once = True
             instance.ready_at = instance.since if instance.ready_run == run.id else None
@@ -358,8 +421,15 @@ class TakeOver:
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif self._must_stop(run):  # the previous scheduler died before it asked the root to stop the run
             self._engine.stop(run, change)
-        elif row.kind == "service" and instance["recipe"] != process_hash(run.unit.definition):
+        elif row.kind == "service" and self._is_outdated(run, instance["recipe"]):
             self.outdated.setdefault(row.task_name, set()).add(row.instance_index)
+
+    @staticmethod
+    def _is_outdated(run: LiveRun, recipe: str) -> bool:
+        """Return whether a process has an earlier definition, and no later run is about to replace it."""
+        following = run.unit.instances[run.instance].next
+        replaced = following is not None and following.run not in (None, run)
+        return recipe != process_hash(run.unit.definition) and not replaced
 
     def _store_start(self, run: LiveRun, at: int, change: Change) -> None:
         """Store and announce a start that the previous scheduler did not store."""
@@ -384,7 +454,7 @@ class TakeOver:
 
     def _recall_stop(self, run: LiveRun, exited: Exited) -> None:
         """Restore the facts about a stop, which decide how the instance continues after the end of its run."""
-        if not self._has_instance(run):
+        if not self._has_instance(run) or run.unit.instances[run.instance].run is not run:
             return
         self._restart_returned_service(run, exited.by)
         target = run.unit.instances[run.instance]
@@ -402,7 +472,8 @@ class TakeOver:
 
     def _must_stop(self, run: LiveRun) -> bool:
         """Return whether the instance of a run is stopping or restarting."""
-        return self._has_instance(run) and run.unit.instances[run.instance].state in instance_transitions.ENDING
+        instance = run.unit.instances[run.instance] if self._has_instance(run) else None
+        return instance is not None and instance.run is run and instance.state in instance_transitions.ENDING
 
     def _resume(self, run: LiveRun, instance: dict[str, Any], change: Change) -> None:
         target = run.unit.instances[run.instance]
@@ -416,14 +487,19 @@ class TakeOver:
             self._log.info(f"{row.task_name} {row.id} will not start: no longer configured")
             self._engine.stop(run, change, by=NOT_CONFIGURED)
         elif isinstance(run.definition, Service):
-            self._assign_instance(run, instance_transitions.State.STARTING)
+            # After a killed root, its sockets must be bound first.
+            lacks = self._controller.sockets.lacks(run.unit)
+            states = instance_transitions.State
+            self._assign_instance(run, states.RESTARTING if lacks else states.STARTING)
             if self._must_stop(run):
                 self._engine.stop(run, change)
             else:
                 self._engine.enqueue(run)
-        elif row.due_at is not None and row.due_at > change.now_ms:
-            # A clock that was set back must not prolong the wait.
-            longest = longest_delay_ms(run.definition.retry_delay_ms, run.definition.retry_max_delay_ms)
-            self._engine.wait_for_retry(run, min(row.due_at - change.now_ms, longest))
+        elif row.due_at is not None and _waits(row, change.now_ms):
+            due = Due(row.due_kind or "retry", row.due_at)
+            if due.kind == "retry":  # a clock that was set back must not prolong the wait
+                longest = longest_delay_ms(run.definition.retry_delay_ms, run.definition.retry_max_delay_ms)
+                due = Due("retry", min(row.due_at, change.now_ms + longest))
+            self._engine.wait(run, due)
         else:
             self._engine.enqueue(run)

@@ -1,5 +1,7 @@
 """The configuration file of the demo."""
 
+from datetime import UTC, datetime
+
 from supervisor.tools.demo.sample_tasks import BACKUP, DEMO_TASKS, DemoTask
 
 _HEAD = """\
@@ -20,6 +22,8 @@ keep_runs = 100000
 keep_refused = 100000
 keep_for = "800d"
 """
+
+_HOLIDAYS = ("01-01", "12-24", "12-25", "12-26", "12-31")
 
 _BACKUP_SCRIPT = r"""
 echo "dumping database shop"
@@ -118,7 +122,9 @@ exit 1
 
 def text() -> str:
     """Return the text of the configuration file."""
-    return _HEAD + "".join(map(_table, DEMO_TASKS)) + _REST
+    year = datetime.now(UTC).year
+    dates = [f"{number}-{day}" for number in (year, year + 1) for day in _HOLIDAYS]
+    return f"{_HEAD}\n[calendars.holidays]\ndates = {dates}\n" + "".join(map(_table, DEMO_TASKS)) + _REST
 
 
 def _table(task: DemoTask) -> str:
@@ -128,4 +134,6 @@ def _table(task: DemoTask) -> str:
         keys.append(f'retry_attempts = {task.retries}\nretry_delay = "2m"')
     if task.timeout_s:
         keys.append(f'timeout = "{task.timeout_s}s"')
+    if task.days:
+        keys.append(task.days)
     return f"\n[tasks.{task.name}]\n" + "\n".join(keys) + f"\nrun = '''{body}'''\n"

@@ -3,11 +3,13 @@
 import math
 import random
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
+from supervisor.schedule.cron import Cron
 from supervisor.tools.demo.sample_tasks import BACKUP, DEMO_TASKS, INDEX, DemoTask
 
 OUTAGE_MS = 312_000
@@ -31,7 +33,7 @@ def disk_full_day(now: datetime) -> date:
     return now.date() - timedelta(days=(now.isoweekday() - _TUESDAY - 1) % 7 + 1)
 
 
-class History:
+class DemoHistory:
     """Runs of tasks, and of services that were restarted from time to time.
 
     Args:
@@ -60,10 +62,12 @@ class History:
         ]
 
     def _runs_of(self, task: DemoTask) -> Iterator[Run]:
-        today = self._now.date()
-        days = [today - timedelta(days=ago) for ago in range(DAYS, -1, -1)]
+        first_day = datetime.combine(self._now.date() - timedelta(days=DAYS), time.min, self._zone)
+        occurrences = Cron(task.cron, self._zone).occurrences(int(first_day.timestamp()) * 1000 - 1)
+        instants = [
+            each.at for each in takewhile(lambda each: each.at < self._now_ms - 60_000, occurrences) if each.runs
+        ]
         last = 0
-        instants = list(task.instants(days, self._zone, self._now_ms - 60_000))
         for number, instant in enumerate(instants):
             ago = (self._now_ms - instant) / _DAY_MS
             day = datetime.fromtimestamp(instant / 1000, self._zone).date()

@@ -14,7 +14,7 @@ from logring.logfile.log_file import LogFileWriter
 from logring.redraw.history_file import FramesWriter
 from logring.ring.writer import RingWriter
 from store.database import Database, open_writer
-from store.metrics import COARSE_MS, FINE_MS, Sample, add
+from store.metrics import COARSE_MS, FINE_MS, MetricSample, add
 from store.notifications import Notification, mark, notify
 from store.runs.definitions import put_definition
 from store.runs.ids import new_ulid
@@ -24,7 +24,7 @@ from supervisor.config.model import Config, Service, Task
 from supervisor.config.public_definition import recorded_definition
 from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.plural import counted
-from supervisor.tools.demo.history import OUTAGE_MS, History, moment
+from supervisor.tools.demo.history import OUTAGE_MS, DemoHistory, moment
 from supervisor.tools.demo.sample_tasks import BACKUP, INDEX
 
 _HOUR_MS = 3_600_000
@@ -32,7 +32,7 @@ _HOURS = 24
 _SEVERITIES = {"run.failed": "error", "run.timeout": "error", "service.recovered": "info"}
 
 
-def samples(data_dir: str, now_ms: int) -> Iterator[Sample]:
+def samples(data_dir: str, now_ms: int) -> Iterator[MetricSample]:
     """Yield samples, oldest first: one per minute of the last day, and one every 5 s of the last hour."""
     rnd = random.Random(2417)  # noqa: S311 - nothing secret
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -45,7 +45,7 @@ def samples(data_dir: str, now_ms: int) -> Iterator[Sample]:
         busy = max(0.0, busy * 0.9 + rnd.gauss(0, 0.04) + (0.5 if rnd.random() < 0.004 else 0))
         cpu = 9 + 5 * math.sin(hours / 4) + 60 * min(busy, 1.2) + rnd.uniform(0, 3)
         traffic = 90_000 * (1.6 + math.sin(hours / 4)) * rnd.uniform(0.6, 1.4)
-        yield Sample(
+        yield MetricSample(
             at,
             cpu=min(cpu, 97),
             load=cpu / 20,
@@ -190,7 +190,7 @@ def seed(data_dir: str, config: Config, now_ms: int, zone: ZoneInfo) -> int:
         StoreError: the database cannot be written.
         OSError: a log cannot be written.
     """
-    runs = _with_logs(data_dir, History(now_ms, zone).runs())
+    runs = _with_logs(data_dir, DemoHistory(now_ms, zone).runs())
     database = open_writer(os.path.join(data_dir, _DATABASE))
     try:
         with database.transaction():
@@ -220,11 +220,11 @@ def _write(data_dir: str, rings: str, run: Run) -> int:
     """Write the log of a run in the same way as the daemon; return the number of lines."""
     started, ended = run.started_at or run.created_at, run.ended_at or run.created_at
     path = log_path(data_dir, run.task_name, run.id)
-    ring = RingWriter(os.path.join(rings, f"{run.id}.ring"), run.id, RingShape(_FILE_BLOCKS))
+    ring = RingWriter.new(os.path.join(rings, f"{run.id}.ring"), run.id, RingShape(_FILE_BLOCKS))
     for stream in (STDOUT, STDERR):
         ring.redraw(stream, full=False)
     file = LogFileWriter(path, ring, _FILE_BLOCKS)
-    frames = FramesWriter(frames_path(path), run.id, ring.frames, _FILE_BLOCKS * BLOCK_SIZE)
+    frames = FramesWriter(frames_path(path), run.id, ring.blocks.frames, _FILE_BLOCKS * BLOCK_SIZE)
     try:
         for part in printed(run):
             ring.append(part.stream, part.text.encode(), started + int((ended - started) * part.share))
@@ -235,7 +235,7 @@ def _write(data_dir: str, rings: str, run: Run) -> int:
         ring.seal(ended)
         frames.write()
         file.finish()
-        return ring.lines
+        return ring.blocks.lines
     finally:
         frames.close()
         file.close()

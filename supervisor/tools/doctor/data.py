@@ -9,7 +9,7 @@ from supervisor.host.files import DAMAGED, nearest_existing, read_json
 from supervisor.ipc.export_job import ExportStatus, status_path
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
-from supervisor.startup.data_directory import RESERVE
+from supervisor.startup.data_directory import HOMELESS, RESERVE
 from supervisor.tools.doctor.finding import Finding, size
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ _SECRET = stat.S_IRWXG | stat.S_IRWXO
 def directory(path: str, readers: int | None = None) -> Finding:
     """Check that only the daemon can write to the data directory, and that only the group `readers` can read it."""
     check = "data directory"
+    if not os.path.isabs(path):
+        text, _, remedy = f"cannot use {path}: {HOMELESS}".partition("; ")
+        return Finding(check, "fail", text, remedy)
     try:
         status = os.stat(path)
     except FileNotFoundError:

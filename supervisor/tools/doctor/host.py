@@ -5,12 +5,12 @@ import os
 import resource
 from collections.abc import Iterable, Mapping
 
-from supervisor.host.cgroups import path_of
+from supervisor.host.cgroups import LIMITS, path_of
 from supervisor.host.files import nearest_existing
 from supervisor.tools.doctor.finding import Finding, size
 
-_CONTROLLERS = ("memory", "cpu", "io")
-_NOT_APPLIED = "limits.memory and limits.cpu are not applied"
+_CONTROLLERS = ("memory", "cpu", "io", "pids")
+_NOT_APPLIED = "limits.memory, limits.cpu and others are not applied"
 _MIN_NOFILE = 4096
 _MIN_SHARED_BYTES = 64 << 20
 _FILE_WATCHER = "ringward filewatcher"[:15]
@@ -41,9 +41,8 @@ def cgroups(types: Mapping[str, str], proc: str = "/proc") -> Finding:
     missing = [name for name in _CONTROLLERS if name not in controllers]
     if missing:
         text = f"version 2 in {directory}, without {', '.join(missing)}"
-        lost = [f"limits.{name}" for name in missing if name in ("memory", "cpu")]
-        if lost:
-            text += f": {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} not applied"
+        lost = [f"limits.{name}" for name, (controller, _file) in LIMITS.items() if controller in missing]
+        text += f": {' and '.join(lost)} {'are' if len(lost) > 1 else 'is'} not applied"
         return Finding(check, "warn", text, "enable them in the parent cgroups (cgroup.subtree_control)")
     return Finding(check, "ok", f"version 2 in {directory}, with {', '.join(_CONTROLLERS)}")
 

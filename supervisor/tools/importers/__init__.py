@@ -1,1 +1,1 @@
-"""Import other programs' configurations, and report the settings that cannot be carried over."""
+"""Import other programs' configurations, and report the settings that cannot be converted."""

@@ -14,7 +14,7 @@ from supervisor.config.value_types.durations import parse_duration
 from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.schedule.cron import validate
 from supervisor.tools.importers import docker_options
-from supervisor.tools.importers.docker_options import Project, pairs, text
+from supervisor.tools.importers.docker_options import Project, pairs, text, truth
 from supervisor.tools.importers.import_result import Outcome, UnreadableFile, check_text
 from supervisor.tools.importers.unit_values import FOR_EVER
 
@@ -32,6 +32,8 @@ _START = (
     *("{options}", "{command}"),
 )
 """The start command of the preset without the image, for services without a command, whose ``run`` is the image."""
+_NETWORK_FLAGS = {"internal": "internal", "attachable": "attachable", "enable_ipv6": "ipv6"}
+_NETWORK_KEYS = frozenset({"name", "external", "labels", "driver"})
 _CONDITIONS = {"service_started": "started", "service_healthy": "ready", "service_completed_successfully": "succeeded"}
 # fmt: off
 _LOOKED_AT = frozenset({
@@ -51,27 +53,30 @@ def read(path: str, source: str, outcome: Outcome) -> None:
     Raises:
         UnreadableFile: the file is not a compose file.
     """
-    document = content(path, source, outcome)
+    variables = _Variables(path, outcome)
+    document = content(path, source, variables)
     directory = os.path.dirname(os.path.abspath(path))
-    stated_name = str(document.get("name") or os.environ.get("COMPOSE_PROJECT_NAME") or os.path.basename(directory))
+    given_name = document.get("name") or variables.values.get("COMPOSE_PROJECT_NAME")
+    stated_name = str(given_name or os.path.basename(directory))
     name = re.sub(r"[^a-z0-9_-]", "", stated_name.lower()).lstrip("_-") or "project"
-    project = Project(name, directory, document.get("volumes") or {}, document.get("networks") or {})
+    volumes, networks = document.get("volumes") or {}, document.get("networks") or {}
+    project = Project(name, directory, volumes, networks, variables.values)
     for key in document:
         if key not in _TOP_LEVEL and not key.startswith("x-"):
             resolved = ": import what docker compose config prints" if key == "include" else ""
-            outcome.note(f"{path} {key}", f"is not carried over{resolved}")
+            outcome.note(f"{path} {key}", f"is not converted{resolved}")
     outcome.advise(path, "put the launchers into the main file: included files hold tasks and services alone")
     try:
         for volume, settings in project.volumes.items():
             if set(settings or {}) - {"name", "external", "labels"}:
                 location = f"{path} volumes.{volume}"
-                outcome.note(location, f"{settings} is not carried over: create the volume with docker volume create")
-        _File(path, document, project, outcome).add()
+                outcome.note(location, f"{settings} is not converted: create the volume with docker volume create")
+        _ComposeFile(path, document, project, outcome).add()
     except (TypeError, AttributeError) as err:
         raise UnreadableFile(f"{path}: is not a compose file: {err}") from err
 
 
-class _File:
+class _ComposeFile:
     """A compose file that is being converted."""
 
     def __init__(self, path: str, document: Mapping[str, Any], project: Project, outcome: Outcome) -> None:
@@ -83,9 +88,9 @@ class _File:
             name: service or {} for name, service in document["services"].items() if isinstance(service or {}, Mapping)
         }
         for name in document["services"].keys() - self._services.keys():
-            outcome.note(self._location(name), f"is not carried over: not a table: {document['services'][name]}")
-        self._networks: list[str] = []
-        """The networks that docker compose would create, by the names that docker knows."""
+            outcome.note(self._location(name), f"is not converted: not a table: {document['services'][name]}")
+        self._networks: dict[str, list[str]] = {}
+        """The options of the networks that docker compose would create, by the names that docker knows."""
         self._once = {
             name
             for service in self._services.values()
@@ -103,7 +108,7 @@ class _File:
             try:
                 self._add(name, service, names)
             except (ValueError, TypeError, AttributeError, OverflowError) as err:
-                self._outcome.note(self._location(name), f"is not carried over: {err}: {dict(service)}")
+                self._outcome.note(self._location(name), f"is not converted: {err}: {dict(service)}")
         for name, service in self._services.items():
             if _is_ofelia(service):
                 self._outcome.advise(self._location(name), "is not needed: its jobs are tasks here")
@@ -125,19 +130,20 @@ class _File:
             for name in _networks(service):
                 settings = self._project.networks.get(name) or {}
                 network_name = self._project.network(name)
-                if not settings.get("external") and network_name not in self._networks:
-                    self._networks.append(network_name)
-                    if (
-                        set(settings) - {"name", "external", "labels", "driver"}
-                        or settings.get("driver", "bridge") != "bridge"
-                    ):
-                        self._outcome.note(
-                            f"{self._path} networks.{name}", f"{settings}: the network is created without these"
-                        )
+                if not truth(settings.get("external")) and network_name not in self._networks:
+                    self._networks[network_name] = [
+                        *(f"--{option}" for key, option in _NETWORK_FLAGS.items() if truth(settings.get(key))),
+                        *([f"--driver={settings['driver']}"] if settings.get("driver") else []),
+                    ]
+                    others = {key for key in settings if key not in _NETWORK_FLAGS and key not in _NETWORK_KEYS}
+                    if others:
+                        without = f"{settings}: the network is created without {', '.join(sorted(others))}"
+                        self._outcome.note(f"{self._path} networks.{name}", without)
         if self._networks:
             commands = [
-                f"docker network inspect {name} >/dev/null 2>&1 || docker network create {name}"
-                for name in map(shlex.quote, self._networks)
+                f"docker network inspect {shlex.quote(name)} >/dev/null 2>&1"
+                f" || docker network create {shlex.join([*options, name])}"
+                for name, options in self._networks.items()
             ]
             keys = {"run": "\n".join(commands), "description": "Creates the networks of the containers"}
             self._outcome.add("tasks", self._networks_task(), keys, f"{self._path} networks")
@@ -173,12 +179,12 @@ class _File:
         keys["graceful_stop"] = text(service.get("stop_grace_period") or _STOP)
         parse_duration(keys["graceful_stop"])
         outcome.stops_within(location, keys["graceful_stop"], explicit="stop_grace_period" in service)
-        if service.get("stdin_open") is True:
+        # With a terminal, a container waits for input anyway, and docker run refuses an input that is not a terminal.
+        if truth(service.get("stdin_open")) and not truth(service.get("tty")):
             options.append("--interactive")
             keys["stdin"] = "open"
         if is_task:
-            keys["retry_attempts"] = _RETRIES
-            self._as_task(service, location)
+            keys["retry_attempts"] = self._as_task(service, location)
         else:
             keys |= self._restarts(service, location)
             keys |= self._supervision(service, names, location)
@@ -189,7 +195,7 @@ class _File:
         for key, value in service.items():
             if key not in _LOOKED_AT and not key.startswith("x-"):
                 resolved = ": import what docker compose config prints" if key == "extends" else ""
-                outcome.note(location, f"{key} = {value} is not carried over{resolved}")
+                outcome.note(location, f"{key} = {value} is not converted{resolved}")
         launcher: dict[str, Any] = {"preset": "docker", "image": image, "options": self._plain(options, location)}
         if not command:
             launcher["start"] = list(_START)
@@ -203,15 +209,13 @@ class _File:
         """Return the options; report and omit any that a launcher would take for a placeholder."""
         for option in options:
             if PLACEHOLDER.search(option):
-                self._outcome.note(location, f"{option} is not carried over: names in braces are placeholders here")
+                self._outcome.note(location, f"{option} is not converted: names in braces are placeholders here")
         return [option for option in options if not PLACEHOLDER.search(option)]
 
     def _image(self, name: str, service: Service, location: str) -> str:
         image = service.get("image") or f"{self._project.name}-{name}"
         if "build" in service:
-            self._outcome.note(
-                location, f"build is not carried over: build the image {image} with docker compose build"
-            )
+            self._outcome.note(location, f"build is not converted: build the image {image} with docker compose build")
         elif "image" not in service:
             raise ValueError("it has no image")
         return str(image)
@@ -220,7 +224,7 @@ class _File:
         mode = service.get("network_mode")
         if mode:
             if str(mode).startswith(("service:", "container:")):
-                self._outcome.note(location, f"network_mode = {mode} is not carried over")
+                self._outcome.note(location, f"network_mode = {mode} is not converted")
                 return []
             return [f"--network={mode}"]
         network_options: list[str] = []
@@ -241,7 +245,7 @@ class _File:
                 ]
                 network_options.append(f"--network={','.join(parts)}")
             for key in set(settings or {}) - {"aliases", "ipv4_address"}:
-                self._outcome.note(location, f"networks.{network}.{key} is not carried over")
+                self._outcome.note(location, f"networks.{network}.{key} is not converted")
         if service.get("container_name"):
             named = (
                 f"container_name = {service['container_name']}: the container is named ringward- and the id of the run"
@@ -264,7 +268,7 @@ class _File:
                 definition = (self._document.get(kind) or {}).get(source) or {}
                 target = (mount.get("target") if isinstance(mount, Mapping) else None) or source
                 if not isinstance(definition, Mapping) or "file" not in definition:
-                    self._outcome.note(location, f"{kind}: {source} is not carried over: not a file")
+                    self._outcome.note(location, f"{kind}: {source} is not converted: not a file")
                     continue
                 target = target if str(target).startswith("/") else f"{directory}{target}"
                 yield f"--volume={self._project.path(definition['file'])}:{target}:ro"
@@ -278,15 +282,17 @@ class _File:
                 yield f"--{option}={limits[key]}"
         for key in deploy:
             if key not in ("replicas", "resources") or (key == "resources" and set(deploy[key]) - {"limits"}):
-                self._outcome.note(location, f"deploy.{key} = {deploy[key]} is not carried over")
+                self._outcome.note(location, f"deploy.{key} = {deploy[key]} is not converted")
 
     def _variables(self, service: Service, location: str) -> dict[str, str]:
         environment = {}
         for name, value in pairs(service.get("environment")).items():
-            if value is None and name not in os.environ:
+            if value is None:
+                value = self._project.variables.get(name)
+            if value is None:
                 self._outcome.note(location, f"environment: {name} has no value here, so it is left out")
             else:
-                environment[name] = os.environ[name] if value is None else value
+                environment[name] = value
         return environment
 
     def _env_files(self, service: Service, location: str) -> list[str]:
@@ -297,19 +303,24 @@ class _File:
                 raise ValueError("an entry of env_file has no path")
             path = self._project.path(str(entry["path"] if isinstance(entry, Mapping) else entry))
             if os.path.exists(path):
+                _env_file(path, self._outcome)  # reports what it has that means something else here
                 paths.append(path)
-            elif not (isinstance(entry, Mapping) and entry.get("required") is False):
+            elif not (isinstance(entry, Mapping) and not truth(entry.get("required", True))):
                 self._outcome.note(location, f"env_file: {path} does not exist and is left out")
         return paths
 
-    def _as_task(self, service: Service, location: str) -> None:
-        self._outcome.advise(location, f"is a task: others wait until it has succeeded, with up to {_RETRIES} retries")
-        if service.get("restart") not in (None, False, "no"):
-            self._outcome.note(location, f"restart = {service['restart']} is not carried over; set retry_attempts")
+    def _as_task(self, service: Service, location: str) -> int:
+        """Report what a service loses as a task, and return the number of its retries."""
+        policy, _, count = text(service.get("restart") or "no").partition(":")
+        retries = int(count or 0) or _RETRIES
+        self._outcome.advise(location, f"is a task: others wait until it has succeeded, with up to {retries} retries")
+        if policy not in ("no", "false") and not int(count or 0):
+            self._outcome.note(location, f"restart = {policy}: up to {retries} retries here; set retry_attempts")
         for name, _ in _dependencies(service):
-            self._outcome.note(location, f"depends_on {name} is not carried over: a task waits for nothing")
+            self._outcome.note(location, f"depends_on {name} is not converted: a task waits for nothing")
         if service.get("healthcheck"):
-            self._outcome.note(location, "healthcheck is not carried over")
+            self._outcome.note(location, "healthcheck is not converted")
+        return retries
 
     def _restarts(self, service: Service, location: str) -> dict[str, Any]:
         restart = service.get("restart")
@@ -317,12 +328,12 @@ class _File:
         if policy in ("no", "false"):
             return {"restart": "never"}
         if policy not in ("always", "unless-stopped", "on-failure"):
-            self._outcome.note(location, f"restart = {restart} is not carried over")
+            self._outcome.note(location, f"restart = {restart} is not converted")
             return {"restart": "never"}
         # As in docker, delays begin with 100 ms and double up to a minute, without a limit of attempts by default.
         keys: dict[str, Any] = {"restart": "on_failure" if policy == "on-failure" else "always"}
         keys |= {"restart_delay": "100ms", "restart_max_delay": "60s"}
-        return keys | {"restart_attempts": int(count) if count else "unlimited"}
+        return keys | {"restart_attempts": int(count or 0) or "unlimited"}
 
     def _supervision(self, service: Service, names: Mapping[str, str], location: str) -> dict[str, Any]:
         """Return the keys for the dependencies and the health check of a service."""
@@ -331,28 +342,29 @@ class _File:
             waits.append({"name": self._networks_task(), "until": "succeeded"})
         for name, condition in _dependencies(service):
             if name not in names or condition not in _CONDITIONS:
-                self._outcome.note(location, f"depends_on {name} ({condition}) is not carried over")
+                self._outcome.note(location, f"depends_on {name} ({condition}) is not converted")
                 continue
             until = "succeeded" if name in self._once else _CONDITIONS[condition]
             waits.append({"name": names[name], "until": until})
         if isinstance(service.get("depends_on"), Mapping):
             for name, condition in service["depends_on"].items():
                 for key in set(condition or {}) - {"condition"}:
-                    self._outcome.note(location, f"depends_on.{name}.{key} is not carried over")
+                    self._outcome.note(location, f"depends_on.{name}.{key} is not converted")
         return {"depends_on": waits, "ready": self._ready(service.get("healthcheck") or {}, location)}
 
     def _ready(self, check: Mapping[str, Any], location: str) -> dict[str, Any] | None:
         test = check.get("test")
-        if check.get("disable") is True or test in (None, ["NONE"], "NONE"):
-            if check and test is None and check.get("disable") is not True:
-                self._outcome.note(location, "healthcheck of the image is not carried over; set ready")
+        disabled = truth(check.get("disable"))
+        if disabled or test in (None, ["NONE"], "NONE"):
+            if check and test is None and not disabled:
+                self._outcome.note(location, "healthcheck of the image is not converted; set ready")
             return None
         words = ["CMD-SHELL", test] if isinstance(test, str) else [text(word) for word in test]
         argv = ["/bin/sh", "-c", words[1]] if words[0] == "CMD-SHELL" else words[1:]
         if parse_duration(text(check.get("timeout") or _INTERVAL)) > parse_duration("5s") and "timeout" in check:
             self._outcome.note(location, f"healthcheck.timeout = {check['timeout']}: each attempt has 5s here")
-        every = text(check.get("start_interval") or check.get("interval") or _INTERVAL)
-        parse_duration(every)
+        given = (text(check[key]) for key in ("start_interval", "interval") if check.get(key))
+        every = next((interval for interval in given if parse_duration(interval)), _INTERVAL)  # 0 is not set
         # Without a time limit, because docker does not stop a container that is not healthy yet either.
         run = f'docker exec "ringward-$RINGWARD_RUN_ID" {shlex.join(argv)}'
         return {"exec": run, "every": every, "timeout": FOR_EVER}
@@ -399,10 +411,8 @@ _OFELIA_PREFIX = "ofelia."
 _OFELIA_LABEL = re.compile(r"ofelia\.(job-exec|job-run|job-local)\.([^.]+)\.(.+)")
 _OFELIA_EVERY = "@every "
 _OFELIA_KEYS = {
-    "job-exec": frozenset({"schedule", "command", "container", "user", "no-overlap", "tty", "environment"}),
-    "job-run": frozenset(
-        {"schedule", "command", "image", "user", "no-overlap", "network", "volume", "environment", "delete"}
-    ),
+    "job-exec": frozenset({"schedule", "command", "container", "user", "no-overlap", "environment"}),
+    "job-run": frozenset({"schedule", "command", "image", "user", "no-overlap", "network", "volume", "environment"}),
     "job-local": frozenset({"schedule", "command", "dir", "no-overlap", "environment"}),
 }
 
@@ -439,20 +449,21 @@ def _add_ofelia_job(job: _OfeliaJob, containers: Callable[[str | None], str], lo
     schedule = job.settings.get("schedule", "")
     keys: dict[str, Any] = {}
     if wrong := _set_schedule(schedule, keys):
-        outcome.note(where, f"the job is not carried over: {wrong}: {dict(job.settings)}")
+        outcome.note(where, f"the job is not converted: {wrong}: {dict(job.settings)}")
         return
-    if job.settings.get("no-overlap", "").lower() in ("true", "1"):
+    if truth(job.settings.get("no-overlap")):
         keys["on_overlap"] = "skip"
     command = shlex.split(job.settings.get("command", ""))
     for key, value in job.settings.items():
-        if key not in _OFELIA_KEYS[job.kind]:
-            outcome.note(where, f"{key} = {value} is not carried over")
+        default = key in ("tty", "delete") and truth(value) == (key == "delete")
+        if key not in _OFELIA_KEYS[job.kind] and not default:
+            outcome.note(where, f"{key} = {value} is not converted")
     variables = job.settings.get("environment", "")
     if job.kind == "job-local":
         keys |= {"run": command, "working_dir": job.settings.get("dir")}
         outcome.note(where, "ran in the container of ofelia; here it runs on this host")
         if variables:
-            outcome.note(where, f"environment = {variables} is not carried over")
+            outcome.note(where, f"environment = {variables} is not converted")
     elif job.kind == "job-exec":
         options = _ofelia_options(job, {"user": "user", "environment": "env"})
         container = containers(job.settings.get("container"))
@@ -460,7 +471,7 @@ def _add_ofelia_job(job: _OfeliaJob, containers: Callable[[str | None], str], lo
     else:
         options = _ofelia_options(job, {"user": "user", "environment": "env", "network": "network", "volume": "volume"})
         if not (image := job.settings.get("image")):
-            outcome.note(where, f"the job is not carried over: it names no image: {dict(job.settings)}")
+            outcome.note(where, f"the job is not converted: it names no image: {dict(job.settings)}")
             return
         keys["run"] = ["docker", "run", "--rm", *options, image, *command]
     outcome.add("tasks", job.name, keys, where)
@@ -502,7 +513,7 @@ _VARIABLE = re.compile(
 )
 
 
-def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
+def content(path: str, text: str, variables: "_Variables") -> Mapping[str, Any]:
     """Return the content of a compose file, with variables from the environment and from ``.env`` in its directory.
 
     Raises:
@@ -518,20 +529,40 @@ def content(path: str, text: str, outcome: Outcome) -> Mapping[str, Any]:
         loader = yaml.SafeLoader(text)  # raises ReaderError for control characters
         loader.yaml_implicit_resolvers = resolvers
         try:
-            document = loader.get_single_data()
+            node = loader.get_single_node()
+            _check_names(path, node, set())
+            document = None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
     except (yaml.YAMLError, RecursionError, ValueError) as err:  # ValueError: a number with thousands of digits
         raise UnreadableFile(f"{path}: is not YAML: {' '.join(str(err).split())}") from err
     if not isinstance(document, Mapping) or not isinstance(document.get("services"), Mapping):
         raise UnreadableFile(f"{path}: has no services")
-    variables = _Variables(path, outcome)
     try:
         filled: Mapping[str, Any] = variables.filled(document)
     except RecursionError as err:  # an anchor whose value contains its own alias
         raise UnreadableFile(f"{path}: is nested too deeply") from err
     check_text(path, filled)
     return filled
+
+
+def _check_names(path: str, node: Any, checked: set[int]) -> None:
+    """Check that no table of a YAML document has a key twice, of which PyYAML would take the last one.
+
+    Raises:
+        UnreadableFile: there is such a key, as with docker compose.
+    """
+    if id(node) in checked or not isinstance(getattr(node, "value", None), list):
+        return
+    checked.add(id(node))
+    names = set()
+    for item in node.value:
+        key, value = item if isinstance(item, tuple) else (None, item)
+        if key is not None and isinstance(key.value, str):
+            if key.value in names:
+                raise UnreadableFile(f"{path}:{key.start_mark.line + 1}: {key.value} occurs twice")
+            names.add(key.value)
+        _check_names(path, value, checked)
 
 
 class _Variables:
@@ -542,7 +573,7 @@ class _Variables:
         self._outcome = outcome
         self._count = 0
         file = os.path.join(os.path.dirname(os.path.abspath(path)), ".env")
-        self._values = {**_env_file(file, outcome), **os.environ}
+        self.values = {**_env_file(file, outcome), **os.environ}
 
     def filled(self, value: Any) -> Any:
         """Return a value with all variables in it substituted.
@@ -566,7 +597,7 @@ class _Variables:
         if match["escaped"]:
             return "$"
         name, how, other = match["bare"] or match["name"], match["how"] or "", match["other"] or ""
-        value = self._values.get(name)
+        value = self.values.get(name)
         is_there = value is not None and (value != "" or not how.startswith(":"))
         if how.endswith("+"):
             return self._text(other) if is_there else ""
@@ -582,9 +613,12 @@ class _Variables:
 def _env_file(path: str, outcome: Outcome) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
-            return parse_variables(file.read())
+            variables = parse_variables(file.read())
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, InvalidValue) as err:
         outcome.note(path, f"cannot read it: {err}")
         return {}
+    if referring := [name for name, value in variables.items() if "$" in value]:
+        outcome.note(path, f"variables in the value of {', '.join(referring)} are not replaced")
+    return variables

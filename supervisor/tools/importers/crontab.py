@@ -1,8 +1,6 @@
 """Imports crontabs of users and of the system (``/etc/crontab``, ``/etc/cron.d``), which have a column for the user.
 
-Cron runs ``SHELL -c COMMAND``, ignores the exit code and leaves background processes running. Ringward runs
-``SHELL -e -c COMMAND``, treats exit codes other than 0 as failures, and ends a run with its command. The importer
-rewrites commands accordingly. Jobs in a crontab have no names, so each is named after the program that does the work.
+Jobs in a crontab have no names, so each is named after the program that does the work.
 """
 
 import os
@@ -15,182 +13,13 @@ from typing import Any
 
 from supervisor.host.zones import is_zone
 from supervisor.schedule.cron import validate
+from supervisor.tools.importers.cron_commands import ASIDE, as_run, name_of
 from supervisor.tools.importers.import_result import Outcome
 
-_WORD = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s;&|()<>"'])+|[<>]+&?\s*\S*|&&|\|\||[;&|()\n]""")
-_SEPARATOR = re.compile(r"&&|\|\||[;&|()\n]")
-_NUMBER = re.compile(r"[\d.,:+-]+[a-zA-Z%]?")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_PLAIN = re.compile(r"[A-Za-z][\w.+@-]*")
-_ARITHMETIC = re.compile(r"\$\(\([^)]*\)\)")
-# fmt: off
-_KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "!", "{", "}", "time"})
-_INTERPRETERS = frozenset({
-    "sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "perl", "ruby", "php", "node", "java",
-})
-_WRAPPERS = {
-    "nice": "n", "ionice": "cnp", "timeout": "ks", "env": "uCS", "sudo": "ugh", "flock": "wE", "chrt": "", "time": "",
-    "taskset": "", "command": "", "exec": "a", "nohup": "", "setsid": "", "cronic": "", "chronic": "", "stdbuf": "ioe",
-    "systemd-cat": "tp", "runuser": "ug", "su": "sg", "xargs": "nIPL", "unbuffer": "", "doas": "u", "setpriv": "",
-}
-"""Programs that run the command that follows them, and their options that take a value."""
-_ASIDE = frozenset({
-    "cd", "test", "[", "[[", "source", ".", "true", "false", "yes", "echo", "printf", "sleep", "set", "export",
-    "ulimit", "umask", "for", "case", ":", "wait", "eval", "kill", "exit", "date", "mkdir", "touch", "cat",
-})
-"""Commands that usually only prepare for another command."""
-# fmt: on
-_STATUSES = frozenset({"true", "false", "test"})
-"""Commands that do nothing."""
-
-
-def name_of(command: str) -> str:
-    """Return a name for a command: that of the first program or script that does the work, or else ``task``."""
-    aside = ""
-    for words in _commands(_ARITHMETIC.sub("0", command)):
-        program, script = _program(words)
-        plain_name = next((name for name in (_bare(script), _bare(program)) if _PLAIN.fullmatch(name)), "")
-        if plain_name and os.path.basename(program) not in _ASIDE:
-            return plain_name
-        aside = aside or (plain_name if plain_name not in _STATUSES else "")
-    return aside or "task"
-
-
-def _commands(command: str) -> list[list[str]]:
-    commands: list[list[str]] = [[]]
-    for word in _WORD.findall(command):
-        if _SEPARATOR.fullmatch(word):
-            commands.append([])
-        elif word[0] not in "<>":
-            commands[-1].append(word)
-    return [words for words in commands if words]
-
-
-def _program(words: list[str]) -> tuple[str, str]:
-    """Return the program of a command, without keywords and wrappers, and the script that the program interprets."""
-    remaining = [word.strip("\"'") for word in words]
-    while remaining and (remaining[0] in _KEYWORDS or _ASSIGNMENT.match(remaining[0])):
-        remaining.pop(0)
-    while remaining and (wrapper := os.path.basename(remaining[0])) in _WRAPPERS:
-        remaining = _unwrapped(wrapper, remaining[1:])
-    if not remaining:
-        return "", ""
-    program = os.path.basename(remaining[0])
-    if program in ("su", "runuser") or program not in _INTERPRETERS:
-        return remaining[0], ""
-    if "-c" in remaining[1:-1]:
-        return "", name_of(remaining[remaining.index("-c") + 1])
-    return remaining[0], next((word for word in remaining[1:] if not word.startswith("-")), "")
-
-
-def _unwrapped(wrapper: str, words: list[str]) -> list[str]:
-    """Return the command that a wrapper runs."""
-    words = list(words)
-    lock = wrapper == "flock"
-    while words:
-        word = words[0]
-        if word == "-c" and wrapper in ("flock", "su", "runuser"):
-            return _commands(words[1])[0] if len(words) > 1 and _commands(words[1]) else []
-        if word.startswith("-") and len(word) > 1:
-            takes_value = word[1:] in tuple(_WRAPPERS[wrapper]) and len(words) > 1
-            words = words[2 if takes_value else 1 :]
-        elif word == "-" or _ASSIGNMENT.match(word) or _NUMBER.fullmatch(word):
-            words = words[1:]
-        elif lock:
-            words, lock = words[1:], False
-        elif wrapper in ("su", "runuser") and "-c" in words:
-            words = words[words.index("-c") :]
-        else:
-            return words
-    return []
-
-
-def _bare(word: str) -> str:
-    """Return the last component of a path, without the file name extension of a script."""
-    name = os.path.basename(word)
-    stem, end = os.path.splitext(name)
-    return stem if end in (".sh", ".py", ".pl", ".rb", ".php", ".js", ".bash", ".jar", ".cgi", ".bat") else name
-
-
-_QUOTED = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
-_OPERATOR = re.compile(rf"{_QUOTED}|(?P<operator>&>>|&>|>&|<&|&&|\|&|\|\||;|&|\n)", re.DOTALL)
-_DETACHED = re.compile(r"\s*(?:(?:nohup|setsid)(?:\s+(?:--\w+|-\w+))*\s+)+(?=\S)")
-_TEST = re.compile(r"(?:\[\[?\s.*\s\]\]?|test\s.*)", re.DOTALL)
-_BASH = frozenset({"bash", "zsh"})
-
-
-@dataclass(frozen=True)
-class Command:
-    """A converted command, with notes about the conversion."""
-
-    run: str | list[str]
-    """The value of the key ``run``, which is a list if ``-e`` would change the behaviour of the command."""
-    advice: tuple[str, ...]
-
-
-def as_run(command: str, shell: str, *, input_text: str = "") -> Command:
-    """Convert a command to the value of the key ``run``.
-
-    Args:
-        command: The command that cron passes to the shell.
-        shell: The shell of the job.
-        input_text: The here-document with the command's input; empty: there is none.
-    """
-    advice = []
-    if os.path.basename(shell) not in _BASH and (text := _both_redirected(command)) != command:
-        command = text
-        advice.append(f"&> is bash syntax, which {shell} may read as &; written as > FILE 2>&1")
-    if (text := _foreground(command)) != command:
-        command = text
-        advice.append("stays in the foreground here: the run lasts as long as the command")
-    if (text := _guarded(command)) != command:
-        command = text
-        advice.append("a false test is not a failure here either: written with if")
-    wrong_with_e = any(operator in (";", "&", "\n") for operator, _ in _operators(command))
-    text = f"{{ {command}\n}} {input_text}" if input_text else command
-    return Command([shell, "-c", text] if wrong_with_e else text, tuple(advice))
-
-
-def _operators(command: str) -> list[tuple[str, int]]:
-    """Return the shell operators outside quotes, each with its index."""
-    return [(match["operator"], match.start("operator")) for match in _OPERATOR.finditer(command) if match["operator"]]
-
-
-def _both_redirected(command: str) -> str:
-    for operator, start in reversed(_operators(command)):
-        if operator in ("&>>", "&>"):
-            behind = start + len(operator)
-            if target := re.match(rf"\s*(?:{_QUOTED}|[^\s;&|<>()])+", command[behind:]):
-                end = behind + target.end()
-                command = f"{command[:start]}{operator[1:]}{command[behind:end]} 2>&1{command[end:]}"
-    return command
-
-
-def _foreground(command: str) -> str:
-    """Return the command without a trailing ampersand and without nohup and setsid, which would detach it."""
-    operators = _operators(command)
-    if operators and operators[-1][0] == "&" and not command[operators[-1][1] + 1 :].strip():
-        command = command[: operators[-1][1]].rstrip()
-    starts = [0, *(start + len(operator) for operator, start in _operators(command) if operator in ("&&", "||", ";"))]
-    for start in reversed(starts):
-        if match := _DETACHED.match(command, start):
-            command = command[:start] + (" " if start else "") + command[match.end() :]
-    return command
-
-
-def _guarded(command: str) -> str:
-    """Rewrite ``[ TEST ] && COMMAND`` with ``if``, so that a false test exits with 0."""
-    operators = _operators(command)
-    if [operator for operator, _ in operators if operator in ("&&", "||", ";", "&", "\n")][:1] != ["&&"]:
-        return command
-    if any(operator in ("||", ";", "&", "\n") for operator, _ in operators):
-        return command
-    at = next(start for operator, start in operators if operator == "&&")
-    test, action = command[:at].strip(), command[at + 2 :].strip()
-    return f"if {test}; then {action}; fi" if _TEST.fullmatch(test) else command
-
-
-_SYSTEM = ("/etc/crontab", "/etc/cron.d/")
+_SYSTEM_PATH = re.compile(r".*/cron\.d/.*|.*/etc/crontab")
+_USER_PATH = re.compile(r".*/crontabs/.*|.*/spool/cron/.*")
+_ANACRON = re.compile(r"(?P<period>\d+|@\w+)\s+(?P<delay>\d+)\s+(?P<name>\S*[A-Za-z]\S*)\s+(?P<command>\S.*)")
+_PERIODS = {"1": "@daily", "7": "@weekly"}
 _VARIABLE = re.compile(r"""("?)([A-Za-z_][A-Za-z0-9_]*)\1\s*=\s*(.*)""")
 _PERCENT = re.compile(r"(?<!\\)%")
 _FIELDS = 5
@@ -201,8 +30,13 @@ _HEADING = re.compile(
     r"m\s+h\s+dom|\(0\s*-\s*\d|^[|.*`'+=~-]|Edit this file|For more information|user-name", re.IGNORECASE
 )
 """The pattern of comments that explain the columns or draw lines, which are not descriptions of jobs."""
-_USERS = frozenset({"root", "www-data", "nobody", "daemon", "postgres", "mysql", "nginx", "apache", "ubuntu", "debian"})
+_USERS = frozenset({
+    "root", "www-data", "nobody", "daemon", "backup", "postgres", "mysql", "nginx", "apache", "ubuntu", "debian",
+})  # fmt: skip
 """Common users, which this host need not have if the crontab comes from another host."""
+_PROGRAMS = frozenset({"backup", "sync", "mail", "man", "news", "git", "mysql", "postgres", "nginx", "proxy", "list"})
+"""Common names of users that are also names of programs or scripts."""
+_USER = re.compile(r"[A-Za-z_][\w.-]*\$?")
 _INPUT = "RINGWARD_INPUT"
 _PATH = "/usr/bin:/bin"
 _SHELL = "/bin/sh"
@@ -221,21 +55,51 @@ class _Line:
     schedule: str
     user: str | None
     command: str
+    name: str | None = None
+    """The name of the job, which only anacrontabs give."""
 
 
-def is_system(path: str, text: str = "") -> bool:
-    """Return whether a file has the column for the user, by its path or because each command begins with a user."""
-    if os.path.abspath(path).startswith(_SYSTEM):
+def has_users(path: str, text: str, outcome: Outcome) -> bool:
+    """Return whether a file has a column for the user, which its path or its lines tell; report a doubt.
+
+    The lines tell it if the sixth word of each can only be a user: there is no such program, and a program or a path
+    follows.
+    """
+    whole = os.path.abspath(path)
+    if _SYSTEM_PATH.fullmatch(whole) or _USER_PATH.fullmatch(whole):
+        return _SYSTEM_PATH.fullmatch(whole) is not None
+    jobs = [line for _, line in _lines(path, text, system=False) if line is not None]
+    words = [(line.command.split()) for line in jobs]
+    if words and all(len(word) > 1 and _may_be_user(word[0]) and _may_be_program(word[1]) for word in words):
+        if doubtful := sorted({word[0] for word in words if not _is_user(word[0]) or word[0] in _PROGRAMS}):
+            names = ", ".join(doubtful)
+            outcome.note(path, f"{names}: taken for users; use --no-system if they are programs, else --system")
         return True
-    commands = [line.command for _, line in _lines(path, text, system=False) if line is not None]
-    words = [command.split() for command in commands]
-    return bool(words) and all(len(word) > 1 and _is_user(word[0]) for word in words)
+    for line, word in zip(jobs, words, strict=True):
+        if len(word) > 1 and _is_user(word[0]):
+            outcome.note(
+                line.location,
+                f"{word[0]} is a user, but taken for a program; use --system if it is not, else --no-system",
+            )
+    return False
+
+
+def _may_be_user(word: str) -> bool:
+    return _USER.fullmatch(word) is not None and not _is_program(word)
+
+
+def _may_be_program(word: str) -> bool:
+    return "/" in word or word[:1] in "([{" or word in _PROGRAMS or _is_program(word)
+
+
+def _is_program(word: str) -> bool:
+    return word in ASIDE or shutil.which(word) is not None
 
 
 def _is_user(word: str) -> bool:
-    """Return whether a word is the name of a user and not of a program."""
+    """Return whether a word is the name of a user, here or on most hosts."""
     try:
-        return word in _USERS or (pwd.getpwnam(word) is not None and shutil.which(word) is None)
+        return word in _USERS or pwd.getpwnam(word) is not None
     except KeyError:
         return False
 
@@ -250,13 +114,23 @@ def read(path: str, text: str, outcome: Outcome, *, system: bool) -> None:
         system: Whether the lines have a column for the user.
     """
     variables: dict[str, str] = {}
-    comment = ""
-    for number, (line, job) in enumerate(_lines(path, text, system=system), 1):
-        if not line or line.startswith("#"):
-            comment = _description(line)
-        elif job is not None:
-            _job(job, comment, variables, outcome)
-            comment = ""
+    comment: list[str] = []
+    if is_anacrontab(path, text):
+        outcome.advise(
+            path, "is an anacrontab: its jobs start at the time of their period here, or later if missed then"
+        )
+        lines = _anacron_lines(path, text)
+    else:
+        lines = _lines(path, text, system=system)
+    for number, (line, job) in enumerate(lines, 1):
+        if line.startswith("#"):
+            comment.append(line)
+            continue
+        description, comment = _description(comment), []
+        if not line:
+            continue
+        if job is not None:
+            _job(job, description, variables, outcome)
         elif match := _VARIABLE.fullmatch(line):
             variables[match[2]] = _unquoted(match[3])
             if match[2] == "MAILTO" and variables["MAILTO"]:
@@ -273,6 +147,24 @@ def _lines(path: str, text: str, *, system: bool) -> Iterator[tuple[str, _Line |
         yield line, None if line.startswith("#") else _parsed(line, f"{path}:{number}", system=system)
 
 
+def is_anacrontab(path: str, text: str) -> bool:
+    """Return whether a file is an anacrontab, whose lines have a period, a delay in minutes and a name."""
+    if os.path.basename(path) == "anacrontab":
+        return True
+    jobs = [line for _, line in _lines(path, text, system=False) if line is not None]
+    return bool(jobs) and all(
+        _ANACRON.fullmatch(job.text) and (job.schedule.startswith("@") or validate(job.schedule) is not None)
+        for job in jobs
+    )
+
+
+def _anacron_lines(path: str, text: str) -> Iterator[tuple[str, _Line | None]]:
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        match = None if _VARIABLE.fullmatch(line) else _ANACRON.fullmatch(line)
+        period = _PERIODS.get(match["period"], match["period"]) if match else ""
+        yield line, _Line(f"{path}:{number}", line, period, None, match["command"], match["name"]) if match else None
+
+
 def _parsed(line: str, location: str, *, system: bool) -> _Line | None:
     """Return the job on a line; None if there is none."""
     if not line or _VARIABLE.fullmatch(line):
@@ -285,14 +177,16 @@ def _parsed(line: str, location: str, *, system: bool) -> _Line | None:
     return _Line(location, line, schedule, parts[columns] if system else None, parts[-1])
 
 
-def _description(comment: str) -> str:
-    """Return a comment as the description of the job below it; empty if it is a heading or disabled code."""
-    text = comment.strip("# \t")
-    job = _parsed(text, "", system=False)
-    is_job = job is not None and (job.schedule == "@reboot" or validate(job.schedule) is None)
-    if is_job or _VARIABLE.fullmatch(text) or _HEADING.search(text) or not re.search("[^\\W\\d_]", text):
-        return ""
-    return text
+def _description(comment: list[str]) -> str:
+    """Return the comment above a job as its description; empty if a line is a heading or disabled code."""
+    lines = [line.strip("# \t") for line in comment]
+    for line in lines:
+        job = _parsed(line, "", system=False)
+        is_job = job is not None and (job.schedule == "@reboot" or validate(job.schedule) is None)
+        if is_job or _VARIABLE.fullmatch(line) or _HEADING.search(line):
+            return ""
+    text = " ".join(filter(None, lines))
+    return text if re.search(r"[^\W\d_]", text) else ""
 
 
 def _unquoted(text: str) -> str:
@@ -318,11 +212,16 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
         return
     if line.schedule == "@reboot":
         keys["run_on_start"] = "boot"
+    elif line.schedule.isdigit():
+        keys["every"] = f"{line.schedule}d"
     else:
         keys["cron"] = line.schedule
-    shell = variables.get("SHELL") or _SHELL
-    text, given = _split(command)
-    run = as_run(text, shell, input_text=given)
+    # anacron runs each command with /bin/sh in /; SHELL and HOME are variables for it, and % is an ordinary character
+    is_anacron = line.name is not None
+    only_env = {name: variables[name] for name in ("SHELL", "HOME") if is_anacron and name in variables}
+    variables = {name: value for name, value in variables.items() if name not in only_env}
+    text, given = (command, "") if is_anacron else _split(command)
+    run = as_run(text, variables.get("SHELL") or _SHELL, input_text=given)
     keys["run"] = run.run
     keys["leftovers"] = "leave"  # cron leaves background processes running
     for remark in run.advice:
@@ -332,23 +231,25 @@ def _job(line: _Line, comment: str, variables: dict[str, str], outcome: Outcome)
         keys["shell"] = None
     if line.user is not None:
         _as_user(line.user, location, keys, outcome)
+    elif is_anacron:
+        keys["working_dir"] = "/"
+        keys["env"] |= only_env
     else:
         outcome.advise(location.rpartition(":")[0], _ENVIRONMENT)
-        if _is_user(first := command.split()[0]) and len(command.split()) > 1:
-            outcome.note(
-                location, f"{first} is a user; use --system if the lines of the file have a column for the user"
-            )
-    outcome.add("tasks", name_of(command), keys, f"{location}: {line.text}", location)
+    name, origin = line.name or name_of(command), f"{location}: {line.text}"
+    outcome.add("tasks", name, keys, origin, location, invented=not is_anacron)
 
 
 def _leave_out(line: _Line, outcome: Outcome, reason: str) -> None:
-    outcome.note(line.location, f"the job is not carried over: {reason}: {line.text}")
+    outcome.note(line.location, f"the job is not converted: {reason}: {line.text}")
 
 
 def _wrong(line: _Line) -> str | None:
-    """Return why a job cannot be carried over; None if it can."""
+    """Return why a job cannot be converted; None if it can."""
     if line.user is not None and not re.fullmatch(r"[\w.@-]+\$?", line.user):
         return f"no such user: {line.user} (the lines of this file have a column for the user)"
+    if line.schedule.isdigit():
+        return None
     if not line.schedule.startswith("@") and _FIELD.fullmatch(line.user or line.command.split()[0]):
         return f"there are more than {_FIELDS} fields before the command"
     if line.schedule != "@reboot" and (wrong := validate(line.schedule)) is not None:
@@ -373,10 +274,13 @@ def _environment(variables: dict[str, str], location: str, keys: dict[str, Any],
     env = dict(variables)
     env.pop("MAILTO", None)
     env.pop("MAILFROM", None)
+    if hours := env.pop("START_HOURS_RANGE", None):
+        outcome.note(location, f"START_HOURS_RANGE = {hours} is not converted")
     keys["shell"] = env.pop("SHELL", None)
     if zone := env.pop("CRON_TZ", None):
         if is_zone(zone):
             keys["timezone"] = zone
+            outcome.advise(location, f"CRON_TZ = {zone}: cronie obeys it, Debian's cron ignores it, Ringward obeys it")
         else:
             outcome.note(location, f"CRON_TZ: unknown time zone {zone}")
     if delay := env.pop("RANDOM_DELAY", None):
@@ -387,6 +291,8 @@ def _environment(variables: dict[str, str], location: str, keys: dict[str, Any],
     keys["working_dir"] = home if home.startswith("/") else None
     if home and not home.startswith("/"):
         outcome.note(location, f"HOME: {home} is not an absolute path, so the job starts in the daemon's directory")
+    elif home and not os.path.isdir(home):
+        outcome.note(location, f"HOME: no directory {home} here; cron starts the job all the same, Ringward does not")
     keys["env"] = env
 
 
@@ -394,11 +300,16 @@ def _as_user(user: str, location: str, keys: dict[str, Any], outcome: Outcome) -
     """Set the keys for a user, so that the job starts as in cron: in the user's home directory, with few variables."""
     keys["user"], keys["env_base"] = user, "clean"
     keys["env"] = {"PATH": _PATH} | keys["env"]
-    if keys["working_dir"] is None:
-        try:
-            keys["working_dir"] = pwd.getpwnam(user).pw_dir
-        except KeyError:
-            outcome.note(
-                location,
-                f"no such user on this host: {user}; cron starts it in the user's home directory; set working_dir",
-            )
+    if keys["working_dir"] is not None:
+        return
+    try:
+        home = pwd.getpwnam(user).pw_dir
+    except KeyError:
+        outcome.note(
+            location, f"no such user on this host: {user}; cron starts it in the user's home directory; set working_dir"
+        )
+        return
+    if os.path.isdir(home):
+        keys["working_dir"] = home
+    else:
+        outcome.advise(location, f"{user} has no home directory ({home}): the job starts in the daemon's directory")

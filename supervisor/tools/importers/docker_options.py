@@ -57,6 +57,8 @@ class Project:
     directory: str
     volumes: Mapping[str, Any]
     networks: Mapping[str, Any]
+    variables: Mapping[str, str]
+    """The environment, and the variables in the project's ``.env``."""
 
     def path(self, text: str) -> str:
         """Return the absolute path for a path in the file."""
@@ -72,7 +74,7 @@ class Project:
 
     def _full_name(self, declared: Mapping[str, Any], name: str) -> str:
         settings = declared.get(name) or {}
-        return str(settings.get("name") or (name if settings.get("external") else f"{self.name}_{name}"))
+        return str(settings.get("name") or (name if truth(settings.get("external")) else f"{self.name}_{name}"))
 
 
 def options(service: Mapping[str, Any], project: Project, location: str, outcome: Outcome) -> list[str]:
@@ -86,12 +88,12 @@ def options(service: Mapping[str, Any], project: Project, location: str, outcome
         elif key in _LISTS:
             arguments += [f"--{_LISTS[key]}={item}" for item in (value if isinstance(value, list) else [value])]
         elif key in _FLAGS:
-            arguments += [f"--{_FLAGS[key]}"] if value is True else []
+            arguments += [f"--{_FLAGS[key]}"] if truth(value) else []
         elif key in SPECIAL:
             try:
                 arguments += SPECIAL[key](value, project)
             except (KeyError, TypeError, ValueError, AttributeError):
-                outcome.note(location, f"{key} = {value} is not carried over")
+                outcome.note(location, f"{key} = {value} is not converted")
     return arguments
 
 
@@ -109,6 +111,11 @@ def pairs(value: Any) -> dict[str, str | None]:
 def text(value: Any) -> str:
     """Return a value as the text that docker compose would pass on."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def truth(value: Any) -> bool:
+    """Return whether a value is true, which substituted variables express as text."""
+    return text(value).lower() in ("true", "t", "yes", "y", "on", "1")
 
 
 def _ports(value: Any, _project: Project) -> list[str]:
@@ -140,7 +147,7 @@ def _source(source: str, project: Project) -> str:
 
 
 def _long_volume(volume: Mapping[str, Any], project: Project) -> str:
-    target, end = volume["target"], ":ro" if volume.get("read_only") else ""
+    target, end = volume["target"], ":ro" if truth(volume.get("read_only")) else ""
     if volume["type"] == "tmpfs":
         return f"--tmpfs={target}"
     if volume["type"] not in ("bind", "volume"):
@@ -158,7 +165,10 @@ def _hosts(value: Any, _project: Project) -> list[str]:
 
 
 def _sysctls(value: Any, _project: Project) -> list[str]:
-    return [f"--sysctl={name}={item}" for name, item in pairs(value).items()]
+    settings = pairs(value)
+    if None in settings.values():
+        raise ValueError("a name without a value")
+    return [f"--sysctl={name}={item}" for name, item in settings.items()]
 
 
 def _ulimits(value: Any, _project: Project) -> list[str]:

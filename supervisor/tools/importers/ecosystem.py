@@ -37,7 +37,8 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:u\{([0-9a-fA-F]+)\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(\n)|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
-_WORDS = {"true": True, "false": False, "null": None, "undefined": None}
+_UNDEFINED = object()
+_WORDS = {"true": True, "false": False, "null": None, "undefined": _UNDEFINED}
 
 
 def content(path: str, text: str) -> Any:
@@ -139,9 +140,11 @@ class _Tokens:
             self.advance()
             return _WORDS[text]
         if kind == "mark" and text == "[":
-            return [self.value() for _ in self._items("]")]
+            items = [self.value() for _ in self._items("]")]
+            return [None if item is _UNDEFINED else item for item in items]
         if kind == "mark" and text == "{":
-            return dict(self._pair() for _ in self._items("}"))
+            pairs = [self._pair() for _ in self._items("}")]
+            return {key: value for key, value in pairs if value is not _UNDEFINED}
         raise self.unknown()
 
     def _items(self, end: str) -> Iterator[None]:

@@ -49,13 +49,15 @@ class Note:
     location: str
     """The location in the other program's configuration: a file, a line or a section."""
     text: str
+    check: bool
+    """Whether a setting is not converted or changes its meaning."""
 
     def __str__(self) -> str:
         return f"{self.location}: {self.text}"
 
 
 @dataclass
-class Unit:
+class ImportedUnit:
     """A task, a service or a launcher."""
 
     kind: Kind
@@ -71,25 +73,39 @@ class Unit:
 class Outcome:
     """The imported units, and the report about everything else."""
 
-    units: list[Unit] = field(default_factory=list)
-    lost: list[Note] = field(default_factory=list)
-    """Notes about settings that are not carried over or change their meaning."""
-    advice: list[Note] = field(default_factory=list)
-    """Notes about settings that are carried over."""
-    _sequence: list[Unit | Note] = field(default_factory=list)
+    units: list[ImportedUnit] = field(default_factory=list)
+    _sequence: list[ImportedUnit | Note] = field(default_factory=list)
+
+    @property
+    def lost(self) -> list[Note]:
+        """Return the notes about settings that are not converted or change their meaning."""
+        return self._merged(check=True)
+
+    @property
+    def advice(self) -> list[Note]:
+        """Return the notes about settings that are converted."""
+        return self._merged(check=False)
+
+    def _merged(self, *, check: bool) -> list[Note]:
+        """Return each text once, with all locations for which it holds."""
+        locations: dict[str, list[str]] = {}
+        for note in self._sequence:
+            if isinstance(note, Note) and note.check == check:
+                locations.setdefault(note.text, []).append(note.location)
+        return [Note(", ".join(found), text, check) for text, found in locations.items()]
 
     @property
     def notes(self) -> list[str]:
-        """Return the lines of the report, beginning with settings that are not carried over."""
+        """Return the lines of the report, beginning with settings that are not converted."""
         return [str(note) for note in (*self.lost, *self.advice)]
 
     def note(self, location: str, text: str) -> None:
-        """Report a setting that is not carried over or changes its meaning, unless the same note exists."""
-        self._report(self.lost, Note(location, text))
+        """Report a setting that is not converted or changes its meaning, unless the same note exists."""
+        self._report(Note(location, text, check=True))
 
     def advise(self, location: str, text: str) -> None:
-        """Report a fact about a setting that is carried over, unless the same note exists."""
-        self._report(self.advice, Note(location, text))
+        """Report a fact about a setting that is converted, unless the same note exists."""
+        self._report(Note(location, text, check=False))
 
     def stops_within(self, location: str, graceful_stop: str | None, *, explicit: bool) -> None:
         """Report a stop time that is longer than the default time of a daemon's shutdown.
@@ -107,13 +123,20 @@ class Outcome:
                 f"set a longer shutdown_timeout in [daemon] of the main file",
             )
 
-    def _report(self, notes: list[Note], note: Note) -> None:
-        if note not in notes:
-            notes.append(note)
+    def _report(self, note: Note) -> None:
+        if note not in self._sequence:
             self._sequence.append(note)
 
-    def add(self, kind: Kind, base_name: str, keys: Mapping[str, Any], origin: str, *locations: str) -> Unit:
-        """Add a unit with a valid and unused name that is derived from the wanted one.
+    def add(
+        self,
+        kind: Kind,
+        base_name: str,
+        keys: Mapping[str, Any],
+        origin: str,
+        *locations: str,
+        invented: bool = False,
+    ) -> ImportedUnit:
+        """Add a unit with a valid and unused name that is derived from the wanted one, and report a changed name.
 
         Args:
             kind: The kind of the unit.
@@ -121,6 +144,7 @@ class Outcome:
             keys: The values of the keys; None and empty values are left out.
             origin: The origin, for the comment above the unit.
             locations: The locations whose notes belong to the unit; default: `origin`.
+            invented: Whether the other program has no name for the unit.
         """
         name = _NOT_NAME.sub("-", base_name).strip("-.")[:90] or "task"
         used_names = {unit.name for unit in self.units if (unit.kind == "launchers") == (kind == "launchers")}
@@ -130,7 +154,11 @@ class Outcome:
         if not UNIT_NAME.fullmatch(free):
             raise ValueError(free)
         present = {key: value for key, value in keys.items() if value not in (None, {}, [])}
-        unit = Unit(kind, free, present, origin, locations or (origin,))
+        unit = ImportedUnit(kind, free, present, origin, locations or (origin,))
+        if free != name and not invented:
+            self.note(unit.locations[0], f"there is another {name}: is named {free} here")
+        elif free != base_name and not invented:
+            self.advise(unit.locations[0], f"is named {free} here")
         self.units.append(unit)
         self._sequence.append(unit)
         return unit
@@ -139,24 +167,29 @@ class Outcome:
         """Return the configuration file, with the notes as comments in the places of their units."""
         owned = {location for unit in self.units for location in unit.locations}
         lines = [f"# Made by ringward import from {_comment(source)}."]
+        merged = [*self.lost, *self.advice]
+        for note in merged:
+            if note not in self._sequence:  # it has several locations
+                lines += ["", _remark(note, str(note))]
         for entry in self._sequence:
-            if isinstance(entry, Unit):
-                lines += ["", *self._written(entry)]
-            elif entry.location not in owned:
-                lines += ["", self._remark(entry, str(entry))]
+            if isinstance(entry, ImportedUnit):
+                lines += ["", *self._written(entry, merged)]
+            elif entry.location not in owned and entry in merged:
+                lines += ["", _remark(entry, str(entry))]
         return "\n".join(lines) + "\n"
 
-    def _written(self, unit: Unit) -> Iterator[str]:
+    def _written(self, unit: ImportedUnit, merged: list[Note]) -> Iterator[str]:
         yield f"# {_comment(unit.origin)}"
         for note in self._sequence:
-            if isinstance(note, Note) and note.location in unit.locations:
-                yield self._remark(note, note.text)
+            if isinstance(note, Note) and note.location in unit.locations and note in merged:
+                yield _remark(note, note.text)
         yield f"[{unit.kind}.{_key(unit.name)}]"
         for key, value in unit.keys.items():
             yield f"{key} = {_value(value, literal=key in _LITERAL)}"
 
-    def _remark(self, note: Note, text: str) -> str:
-        return f"# {'LOOK AT THIS' if note in self.lost else 'Note'}: {_comment(text)}"
+
+def _remark(note: Note, text: str) -> str:
+    return f"# {'CHECK' if note.check else 'Note'}: {_comment(text)}"
 
 
 def _comment(text: str) -> str:

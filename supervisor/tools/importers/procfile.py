@@ -3,6 +3,7 @@
 import os
 import re
 
+from supervisor.tools.importers.cron_commands import stops_with_e
 from supervisor.tools.importers.import_result import Outcome
 
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(.+)")
@@ -27,7 +28,8 @@ def read(path: str, text: str, outcome: Outcome) -> None:
             outcome.note(location, f"is not a line of a Procfile: {line}")
             continue
         name, command = match.groups()
-        keys: dict[str, object] = {"run": command, "working_dir": directory, "env_file": named}
+        run = ["/bin/sh", "-c", command] if stops_with_e(command) else command
+        keys: dict[str, object] = {"run": run, "working_dir": directory, "env_file": named}
         port = first_port + _STEP * count
         keys["env"] = {"PORT": str(port)}  # many programs read this variable by themselves
         if _PORT.search(command):

@@ -5,11 +5,13 @@ import glob
 import os
 import re
 import shlex
+import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from supervisor.tools.importers.import_result import Outcome, UnreadableFile, WithReferences, seconds
 from supervisor.tools.importers.shell_words import Replacement, for_shell
+from supervisor.tools.importers.unit_values import signal_name
 
 _PROGRAM, _GROUP = "program:", "group:"
 _OWN = ("supervisord", "supervisorctl", "unix_http_server", "inet_http_server", "rpcinterface:", "include", _GROUP)
@@ -24,7 +26,7 @@ _HERE = "%(here)s"
 _MAX_PRIORITY = 1000
 _INHERITED = ("user", "umask", "directory")
 """Keys that programs inherit from the section ``[supervisord]``."""
-_RESTART = {"true": "always", "unexpected": "on_failure", "false": "never"}
+_SECTION = re.compile(r"^\[([^]]+)\]", re.MULTILINE)
 _OF_LOGS = ("logfile_maxbytes", "logfile_backups", "capture_maxbytes")
 _NOT_NEEDED = frozenset(
     {"process_name", "stopasgroup", "killasgroup", "numprocs_start"}
@@ -43,33 +45,36 @@ def read(path: str, text: str, outcome: Outcome) -> None:
     """
     parser = _parsed(path, text, outcome)
     groups = {
-        name.strip(): section.removeprefix(_GROUP)
+        name.strip(): section.removeprefix(_GROUP).strip()
         for section in parser.sections()
         if section.startswith(_GROUP)
         for name in parser[section].get("programs", "").split(",")
     }
     common = dict(parser["supervisord"]) if parser.has_section("supervisord") else {}
+    if "directory" in common:  # only here, supervisord expands it
+        common["directory"] = os.path.expanduser(common["directory"])
     for section in parser.sections():
         location = f"{path} [{section}]"
         if section.startswith(_PROGRAM):
-            name = section.removeprefix(_PROGRAM)
+            name = section.removeprefix(_PROGRAM).strip()
             try:
                 _program(name, dict(parser[section]), common, groups.get(name), location, outcome)
             except (ValueError, KeyError) as err:  # for example an unterminated quote, or a value that is not a number
-                outcome.note(location, f"is not carried over: {err}")
+                outcome.note(location, f"is not converted: {err}")
         elif section.startswith(_GROUP):
             for key in parser[section]:
                 if key != "programs":
-                    outcome.note(location, f"{key} is not carried over")
+                    outcome.note(location, f"{key} is not converted")
         elif not section.startswith(_OWN):
-            outcome.note(location, "is not carried over")
+            outcome.note(location, "is not converted")
 
 
 def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigParser:
     parser = configparser.RawConfigParser(inline_comment_prefixes=(";", "#"), strict=False)  # as in supervisord
     directory = os.path.dirname(os.path.abspath(path))
+    sections: set[str] = set()
     try:
-        parser.read_string(text, path)
+        _read(parser, path, text, sections, outcome)
         patterns = parser.get("include", "files", fallback="").split()
         _expand_here(parser, directory)
         for pattern in patterns:
@@ -77,16 +82,25 @@ def _parsed(path: str, text: str, outcome: Outcome) -> configparser.RawConfigPar
             if not paths:
                 outcome.note(f"{path} [include]", f"{pattern}: no such file")
             for name in paths:
-                _include(parser, os.path.join(directory, name), outcome)
+                _include(parser, os.path.join(directory, name), sections, outcome)
     except (configparser.Error, UnicodeDecodeError) as err:
         raise UnreadableFile(f"{path}: {err}") from err
     return parser
 
 
-def _include(parser: configparser.RawConfigParser, path: str, outcome: Outcome) -> None:
+def _read(parser: configparser.RawConfigParser, path: str, text: str, sections: set[str], outcome: Outcome) -> None:
+    """Read a file; report sections that were read before, whose settings it adds to, as supervisord does."""
+    parser.read_string(text, path)
+    for section in _SECTION.findall(text):
+        if section in sections:
+            outcome.note(f"{path} [{section}]", "occurs more than once: the last value of each key applies")
+        sections.add(section)
+
+
+def _include(parser: configparser.RawConfigParser, path: str, sections: set[str], outcome: Outcome) -> None:
     try:
         with open(path, encoding="utf-8") as file:
-            parser.read_file(file, path)
+            _read(parser, path, file.read(), sections, outcome)
     except OSError as err:
         outcome.note(path, f"cannot be read: {err.strerror}")
     else:
@@ -114,7 +128,7 @@ def _program(
         numprocs = settings.get("numprocs", "1")
         text = re.sub(r"%\(numprocs\)[ds]", lambda _match: numprocs, text)
         for missing in _REST.findall(_TO_REPLACE.sub("", text)):
-            outcome.note(location, f"%({missing})s is not carried over")
+            outcome.note(location, f"%({missing})s is not converted")
         return text.replace("%%", "%")
 
     command = settings.pop("command", "")
@@ -135,7 +149,7 @@ def _program(
             _carry(key, expanded(value), keys, location, outcome)
         elif not _is_nothing(key, value):
             file = ": Ringward keeps the output in its logs instead" if key.endswith("_logfile") else ""
-            outcome.note(location, f"{key} = {value}{file or ' is not carried over'}")
+            outcome.note(location, f"{key} = {value}{file or ' is not converted'}")
     outcome.stops_within(location, keys["graceful_stop"], explicit="stopwaitsecs" in settings)
     in_shell = {variable: value for variable, value in env.items() if _of_the_instance(value)}
     keys["run"] = _command(expanded(command), in_shell, int(settings.get("numprocs_start", "0")))
@@ -143,14 +157,27 @@ def _program(
         variable: _referring(value, location, outcome) for variable, value in env.items() if variable not in in_shell
     }
     keys = {key: value for key, value in keys.items() if value is not None}
+    _say_what_a_quick_exit_is(keys, location, outcome)
     outcome.add("services", name, keys, location)
+
+
+def _say_what_a_quick_exit_is(keys: Mapping[str, Any], location: str, outcome: Outcome) -> None:
+    """Report what supervisord does after an exit within startsecs, whatever its code and ``autorestart``."""
+    startsecs = keys["healthy_after"]
+    if startsecs == "0s":
+        return
+    if keys["restart"] == "on_failure":
+        there = f"exit code 0 within startsecs ({startsecs}) is a failure there, and the program is started again"
+        outcome.note(location, f"{there}; here it is a success")
+    elif keys["restart"] == "never":
+        outcome.note(location, f"an exit within startsecs ({startsecs}) starts the program again there, but not here")
 
 
 def _is_nothing(key: str, value: str) -> bool:
     """Return whether a key with this value can be ignored."""
     if key.endswith("_logfile"):
         return value.upper() in ("AUTO", "NONE", "/DEV/STDOUT", "/DEV/STDERR", "/DEV/FD/1", "/DEV/FD/2")
-    return key in _NOT_NEEDED or (key in _SWITCHES and value.lower() in ("false", "no", "off", "0"))
+    return key in _NOT_NEEDED or (key in _SWITCHES and _BOOLEANS.get(value.lower()) is False)
 
 
 def _of_the_instance(value: str) -> bool:
@@ -182,7 +209,7 @@ def _carry(key: str, value: str, keys: dict[str, Any], location: str, outcome: O
     except (ValueError, KeyError):
         parsed = None
     if parsed is None and key != "redirect_stderr":
-        outcome.note(location, f"{key} = {value} is not carried over")
+        outcome.note(location, f"{key} = {value} is not converted")
     else:
         keys[target] = parsed
         if key in ("numprocs", "priority") and keys[target] != int(value):
@@ -233,16 +260,31 @@ def _replacement(first: int) -> Replacement:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """Return the variables in a text such as ``A="1",B=2``."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=",")
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    pairs = (word.partition("=") for word in lexer)
-    return {name.strip(): value for name, equals, value in pairs if equals}
+    """Return the variables in a text such as ``A="1",B=2``, in which a backslash is a character like any other.
+
+    Raises:
+        ValueError: a variable has no value, which supervisord refuses as well.
+    """
+    lexer = shlex.shlex(text)
+    lexer.wordchars += "".join(set(string.punctuation) - set("\"'#,=;"))
+    tokens = list(lexer)
+    assignments = [tokens[at : at + 3] for at in range(0, len(tokens), 4)]
+    if wrong := [words for words in assignments if len(words) != 3 or words[1] != "="]:
+        raise ValueError(f"environment: {''.join(wrong[0])} is not NAME=value")
+    return {name: value.strip("\"'") for name, _, value in assignments}
+
+
+_BOOLEANS = configparser.RawConfigParser.BOOLEAN_STATES
 
 
 def _truth(text: str) -> bool:
-    return configparser.RawConfigParser.BOOLEAN_STATES[text.lower()]
+    return _BOOLEANS[text.lower()]
+
+
+def _restart(text: str) -> str:
+    if text.lower() == "unexpected":
+        return "on_failure"
+    return "always" if _truth(text) else "never"
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -264,11 +306,11 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "umask": ("umask", lambda text: f"{int(text, 8):03o}"),
     "priority": ("priority", _whole(0, _MAX_PRIORITY)),
     "autostart": ("autostart", _truth),
-    "autorestart": ("restart", lambda text: _RESTART[text.lower()]),
+    "autorestart": ("restart", _restart),
     "exitcodes": ("exit_codes", _codes),
     "startsecs": ("healthy_after", lambda text: seconds(int(text))),
     "startretries": ("restart_attempts", _whole(0, 10_000)),
-    "stopsignal": ("stop_signal", lambda text: f"SIG{text.upper().removeprefix('SIG')}"),
+    "stopsignal": ("stop_signal", signal_name),
     "stopwaitsecs": ("graceful_stop", lambda text: seconds(int(text))),
     "redirect_stderr": ("stderr", _merged),
 }

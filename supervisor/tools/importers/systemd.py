@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from supervisor.config.files.env_file import parse_variables
+from supervisor.config.problems import InvalidValue
 from supervisor.host.zones import is_zone
 from supervisor.tools.importers.import_result import Outcome, UnreadableFile, seconds
 from supervisor.tools.importers.shell_words import for_shell
@@ -27,13 +29,15 @@ _WORDS = {
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _EVENT = re.compile(
     r"(?:(?P<days>[A-Za-z]{3}[A-Za-z,.\-]*)\s*)?"
-    r"(?:(?P<year>\*|\d{4})-(?P<month>[\d*,./]+)-(?P<day>[\d*,./]+)\s*)?"
+    r"(?:(?P<year>\*|\d{4})-(?P<month>[\d*,./]+)(?:-(?P<day>[\d*,./]+)|(?P<from_end>~0?1|~0?7/1))\s*)?"
     r"(?:(?P<hour>[\d*,./]+):(?P<minute>[\d*,./]+)(?::(?P<second>[\d*,./]+))?)?"
 )
 _PART = re.compile(r"(?:\*|\d+)(?:\.\.\d+)?(?:/\d+)?")
 _SECOND_RANGE = re.compile(r"(\d+)/(\d+)")
 _HIGHEST = {"minute": 59, "hour": 23, "day": 31, "month": 12, "second": 59}
 _DAYS_OF_WEEK = 7
+_WEEKS = {"1-7": 1, "8-14": 2, "15-21": 3, "22-28": 4, "29-31": 5}
+"""The days of the month in which each weekday occurs for the nth time."""
 _NONE = "no cron expression means"
 
 
@@ -55,10 +59,24 @@ def to_cron(text: str) -> str:
         for name in ("minute", "hour", "day", "month")
     }
     week = _week(match["days"]) if match["days"] else "*"
-    if week != "*" and parts["day"] != "*":  # in cron one of them must match, in systemd both
-        raise ValueError(f"{_NONE} {text}")
+    parts["day"], week = _day_and_week(parts["day"], match["from_end"], week)
     second = _field("second", match["second"] or "0")
     return " ".join(([] if second == "0" else [second]) + [*parts.values(), week])
+
+
+def _day_and_week(day: str, from_end: str | None, week: str) -> tuple[str, str]:
+    """Return the fields for the day and the weekday. In cron one of them must match, in systemd both."""
+    weekdays, parts = week.split(","), day.split(",")
+    if from_end is None:
+        if "*" in (week, day):
+            return day, week
+        if all(part in _WEEKS for part in parts):
+            return "*", ",".join(f"{weekday}#{_WEEKS[part]}" for part in parts for weekday in weekdays)
+    elif week == "*" and "/" not in from_end:
+        return "L", week
+    elif week != "*" and "/" in from_end:
+        return "*", ",".join(f"L{weekday}" for weekday in weekdays)
+    raise ValueError(f"{_NONE} the weekdays {week} within the days {day}{from_end or ''}")
 
 
 def _field(name: str, text: str) -> str:
@@ -147,11 +165,7 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
     Raises:
         UnreadableFile: a file is not a unit.
     """
-    units = {os.path.basename(path): (path, _parsed(path, text, outcome)) for path, text in files.items()}
-    for name, (path, _) in list(units.items()):
-        if "@." in name:
-            outcome.note(path, "is a template: import a copy of it, named NAME@INSTANCE.service, for each instance")
-            del units[name]
+    units = _units(files, outcome)
     timers: dict[str, tuple[str, Sections]] = {}
     for name, (path, sections) in units.items():
         if name.endswith(_TIMER):
@@ -163,13 +177,27 @@ def read(files: Mapping[str, str], outcome: Outcome) -> None:
             if service not in units:
                 outcome.note(path, f"its service {service} is not among the given files")
         elif not name.endswith(_SERVICE):
-            outcome.note(path, "only services and timers are carried over")
+            outcome.note(path, "only services and timers are converted")
     for name, (path, sections) in units.items():
         if name.endswith(_SERVICE):
             try:
                 _service(name.removesuffix(_SERVICE), path, sections, timers.get(name), outcome)
             except ValueError as err:  # an unterminated quote
-                outcome.note(path, f"is not carried over: {err}")
+                outcome.note(path, f"is not converted: {err}")
+
+
+def _units(files: Mapping[str, str], outcome: Outcome) -> dict[str, tuple[str, Sections]]:
+    """Return the path and the sections of each unit by its name."""
+    units: dict[str, tuple[str, Sections]] = {}
+    for path, text in files.items():
+        sections = _parsed(path, text, outcome)
+        if "@." in (name := os.path.basename(path)):
+            outcome.note(path, "is a template: import a copy of it, named NAME@INSTANCE.service, for each instance")
+        elif name in units:
+            outcome.note(path, f"is left out: {units[name][0]} has the same name")
+        else:
+            units[name] = path, sections
+    return units
 
 
 def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
@@ -186,8 +214,8 @@ def _parsed(path: str, text: str, outcome: Outcome) -> Sections:
             raise UnreadableFile(f"{path}: is not a unit of systemd: {line}")
         if value.strip():
             value = _specified(value.strip(), os.path.basename(path))
-            if key.strip() == "Environment" and _has_specifier(value):
-                outcome.note(path, f"specifiers such as %h are not replaced: {key.strip()}={value}")
+            if left := sorted(set(_SPECIFIER.findall(value)) - {"%%"}):
+                outcome.note(path, f"specifiers are not replaced ({', '.join(left)}): {key.strip()}={value}")
             value = value if key.startswith("Exec") else value.replace("%%", "%")
             current.setdefault(key.strip(), []).append(value)
         else:
@@ -238,11 +266,6 @@ def _specified(value: str, name: str) -> str:
     return _SPECIFIER.sub(lambda match: specifiers.get(match[0], match[0]), value)
 
 
-def _has_specifier(value: str) -> bool:
-    """Return whether a value contains a specifier that was not replaced."""
-    return any(specifier != "%%" for specifier in _SPECIFIER.findall(value))
-
-
 def _last(sections: Sections, section: str, key: str) -> str | None:
     return sections.get(section, {}).get(key, [None])[-1]
 
@@ -261,8 +284,9 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
     keys["limits"] = {}
     note = functools.partial(outcome.note, path)
     for key, values in settings.items():
-        value = " ".join(values) if key == "SuccessExitStatus" else values[-1]
-        _carry(key, value, keys, note, kind=kind, is_task=is_task)
+        last = [" ".join(values)] if key == "SuccessExitStatus" else values[-1:]
+        for value in last if key in _KEYS or key in _LIMITS else values:
+            _carry(key, value, keys, note, kind=kind, is_task=is_task)
     if settings.get("Group"):
         keys["user"] = f"{keys.get('user', 'root')}:{settings['Group'][-1]}"
     _environment(settings, keys, path, outcome)
@@ -271,12 +295,14 @@ def _service(name: str, path: str, sections: Sections, timer: tuple[str, Section
     if is_task:
         _schedule(path, sections, timer, keys, outcome)
         if restart != "no":
-            outcome.note(path, f"Restart={restart} is not carried over; set retry_attempts")
+            outcome.note(path, f"Restart={restart} is not converted; set retry_attempts")
     else:
         if restart not in _RESTART_MEANS_THE_SAME:
             outcome.note(path, f"Restart={restart}: is {_RESTART.get(restart, 'on_failure')} here")
         keys["restart"] = _RESTART.get(restart, "on_failure")
         _supervision(settings, sections, kind, keys, path, outcome)
+        if not _is_started_at_boot(sections):
+            outcome.advise(path, "no boot target wants it, but it starts with the daemon: else set autostart = false")
     _others(sections, path, outcome)
     outcome.add("tasks" if is_task else "services", name, keys, path, path, *([timer[0]] if timer else []))
 
@@ -290,7 +316,7 @@ def _stopping(settings: Mapping[str, list[str]], keys: dict[str, Any], path: str
         keys["leftovers"] = "leave"
         outcome.note(path, "KillMode=process: Ringward kills remaining processes after graceful_stop")
     elif mode == "none":
-        outcome.note(path, "KillMode=none is not carried over: a stop ends all processes here")
+        outcome.note(path, "KillMode=none is not converted: a stop ends all processes here")
     wait = (settings.get("TimeoutStopSec") or settings.get("TimeoutSec") or [""])[-1]
     if not wait:
         keys["graceful_stop"] = _TIME
@@ -298,7 +324,7 @@ def _stopping(settings: Mapping[str, list[str]], keys: dict[str, Any], path: str
         try:
             keys["graceful_stop"] = endless_span(wait)
         except ValueError:
-            outcome.note(path, f"TimeoutStopSec={wait} is not carried over")
+            outcome.note(path, f"TimeoutStopSec={wait} is not converted")
     outcome.stops_within(path, keys.get("graceful_stop"), explicit=bool(wait))
 
 
@@ -315,34 +341,52 @@ def _supervision(
             keys |= restarts(value)
         except ValueError:
             shown = " ".join(f"{key}={value(key)}" for key in sorted(_RESTARTING) if value(key))
-            outcome.note(path, f"{shown} is not carried over")
+            outcome.note(path, f"{shown} is not converted")
     start, watchdog = value("TimeoutStartSec") or value("TimeoutSec"), value("WatchdogSec")
     try:
         if kind in _NOTIFY:
             keys["ready"] = {"notify": True, "timeout": endless_span(start) if start else _TIME}
         elif start and settings.get("ExecStartPre"):
-            outcome.note(path, f"TimeoutStartSec={start} is not carried over: it would also apply to ExecStartPre")
+            outcome.note(path, f"TimeoutStartSec={start} is not converted: it would also apply to ExecStartPre")
         if watchdog and watchdog != "infinity" and span(watchdog):
             keys["live"] = {"notify": True, "every": seconds(span(watchdog)), "failures": 1}
+        if (access := value("NotifyAccess")) not in (None, "all") and ("ready" in keys or "live" in keys):
+            outcome.note(path, f"NotifyAccess={access}: notifications of all processes of the service count here")
     except ValueError:
-        outcome.note(path, f"TimeoutStartSec={start} WatchdogSec={watchdog} is not carried over")
+        outcome.note(path, f"TimeoutStartSec={start} WatchdogSec={watchdog} is not converted")
 
 
 def _run(settings: Mapping[str, list[str]], path: str, outcome: Outcome) -> list[str] | str:
     """Return all commands of a service as one, which is a list of arguments if it needs no shell."""
-    commands = [
-        _command(line, path, outcome)
-        for lines in (*settings.get("ExecStartPre", []), *settings["ExecStart"])
-        for line in _separate(lines)
-    ]
+    first, then = (
+        [_command(line, path, outcome) for lines in settings.get(key, []) for line in _separate(lines)]
+        for key in ("ExecStartPre", "ExecStart")
+    )
+    commands = [*first, *then]
     only = commands[0]
     if len(commands) == 1 and not (only.fails_alone or only.has_variables):
         return only.words
-    *before, last = (f"{command.shown()} || :" if command.fails_alone else command.shown() for command in commands)
-    last = last if commands[-1].fails_alone else f"exec {last}"
+    shown = [f"{command.shown()} || :" if command.fails_alone else command.shown() for command in commands]
+    if not commands[-1].fails_alone:
+        shown[-1] = f"exec {shown[-1]}"
+    if codes := _other_successes(settings):
+        # After such a code of ExecStart the next command runs; one of ExecStartPre is a failure nevertheless.
+        failure = next(code for code in range(1, 256) if code not in codes)
+        success = f"case $? in {'|'.join(map(str, codes))}) ;; *) exit $? ;; esac"
+        for at, command in enumerate(commands[:-1]):
+            if not command.fails_alone:
+                shown[at] += f" || exit {failure}" if at < len(first) else f" || {success}"
     # systemd splits values, but expands no patterns
     plain = "set -f; " if any(command.splits for command in commands) else ""
-    return plain + "\n".join((*before, last))  # with sh -e, the first command that fails ends the run
+    return plain + "\n".join(shown)  # with sh -e, the first command that fails ends the run
+
+
+def _other_successes(settings: Mapping[str, list[str]]) -> list[int]:
+    """Return the exit codes other than 0 with which a command of ``ExecStart`` succeeds."""
+    try:
+        return statuses(" ".join(settings.get("SuccessExitStatus", [])))[1:]
+    except ValueError:  # it is not converted
+        return []
 
 
 @dataclass(frozen=True)
@@ -390,8 +434,6 @@ def _command(line: str, path: str, outcome: Outcome) -> _Command:
         outcome.note(path, f"the second word of {bare} stays an argument")
     if set("+!") & set(marks):
         outcome.note(path, f"{bare} runs with full privileges under systemd, and as the unit's user here")
-    if _has_specifier(bare):
-        outcome.note(path, f"specifiers such as %n are not replaced: {bare}")
     words = [";" if word == r"\;" else _unquoted(word) for word in _words(bare.replace("%%", "%"))]
     return _Command(words, "-" in marks, ":" in marks)
 
@@ -408,6 +450,7 @@ def _carry(
             note(f"{key}={value}: must exist here")
         if key in _LIMITS:
             limit, parse = _LIMITS[key]
+            value = _hard_limit(key, value, note) if key.startswith("Limit") else value
             keys["limits"][limit] = parse(value)
         elif key in _KEYS:
             target, parse = _KEYS[key]
@@ -418,39 +461,47 @@ def _carry(
         elif key in ("StandardOutput", "StandardError") and value in _TO_THE_LOG:
             pass
         elif key not in _DROPPED and not (key in _RESTARTING and not is_task):
-            note(f"{key}={value} is not carried over")
+            note(f"{key}={value} is not converted")
     except (ValueError, KeyError):
-        note(f"{key}={value} is not carried over")
+        note(f"{key}={value} is not converted")
 
 
 def _environment(settings: Mapping[str, list[str]], keys: dict[str, Any], path: str, outcome: Outcome) -> None:
     words = [_unquoted(word) for line in settings.get("Environment", []) for word in _words(line)]
     pairs = [word.partition("=") for word in words]
-    keys["env"] = {name: value for name, _, value in pairs if name}
-    files = []
+    keys["env"] = {name: value for name, equals, value in pairs if name and equals}
+    files: list[str] = []
     for name in settings.get("EnvironmentFile", []):
         if name.startswith("-") and not os.path.exists(name[1:]):
             outcome.note(path, f"EnvironmentFile={name}: no such file, so it is left out")
         else:
             files.append(name.removeprefix("-"))
     keys["env_file"] = files
+    for file in files if keys["env"] else ():  # under systemd they override Environment
+        try:
+            with open(file, encoding="utf-8") as opened:
+                overridden = parse_variables(opened.read())
+        except (OSError, UnicodeDecodeError, InvalidValue):
+            outcome.note(path, f"EnvironmentFile={file} overrides Environment under systemd, but not here")
+        else:
+            keys["env"] = {name: value for name, value in keys["env"].items() if name not in overridden}
 
 
-def _without_timer(path: str, sections: Sections, keys: dict[str, Any], outcome: Outcome) -> None:
-    """Set the schedule of a task without a timer: at boot if a boot target wants it, otherwise none."""
+def _is_started_at_boot(sections: Sections) -> bool:
+    """Return whether a boot target wants the unit."""
     install = sections.get("Install", {})
     wanted_by = [name for key in ("WantedBy", "RequiredBy") for line in install.get(key, []) for name in line.split()]
-    if _AT_BOOT.isdisjoint(wanted_by):
-        outcome.note(path, "is a task without a schedule: set one, or run it by hand")
-    else:
-        keys["run_on_start"] = "boot"
+    return not _AT_BOOT.isdisjoint(wanted_by)
 
 
 def _schedule(
     path: str, sections: Sections, timer: tuple[str, Sections] | None, keys: dict[str, Any], outcome: Outcome
 ) -> None:
     if timer is None:
-        _without_timer(path, sections, keys, outcome)
+        if _is_started_at_boot(sections):
+            keys["run_on_start"] = "boot"
+        else:
+            outcome.note(path, "is a task without a schedule: set one, or run it by hand")
         return
     path, sections = timer
     crons: list[str] = []
@@ -462,14 +513,16 @@ def _schedule(
             try:
                 _time(key, value, keys, crons)
             except ValueError:
-                outcome.note(path, f"{key}={value} is not carried over")
+                outcome.note(path, f"{key}={value} is not converted")
             if key in ("OnBootSec", "OnStartupSec"):
                 outcome.note(path, f"{key}={value}: it then runs at once, without that delay")
     if crons and "every" in keys:
         outcome.note(path, f"a task has OnCalendar or an interval, not both: {keys.pop('every')} is left out")
     keys["cron"] = crons
-    if (_last(sections, "Timer", "Persistent") or "").lower() not in ("true", "yes", "on", "1"):
+    if (_last(sections, "Timer", "Persistent") or "").lower() not in ("true", "yes", "on", "1", "t", "y"):
         keys["catch_up"] = 0
+        if crons:
+            outcome.advise(path, "systemd also runs it after a suspend at its time; if that matters, remove catch_up")
     elif crons:
         keys["catch_up_window"] = FOR_EVER
 
@@ -483,14 +536,14 @@ def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
     """Carry over one setting of a timer.
 
     Raises:
-        ValueError: the setting cannot be carried over.
+        ValueError: the setting cannot be converted.
     """
     if key == "OnCalendar":
         words = value.rsplit(maxsplit=1)
         if len(words) == 2 and is_zone(words[1]):
             value, keys["timezone"] = words
         crons.append(to_cron(value))
-    elif key in ("OnUnitActiveSec", "OnUnitInactiveSec"):
+    elif key in ("OnUnitActiveSec", "OnUnitInactiveSec") and "every" not in keys:
         keys["every"] = seconds(span(value))
     elif key == "RandomizedDelaySec":
         keys["jitter"] = seconds(span(value))
@@ -501,11 +554,14 @@ def _time(key: str, value: str, keys: dict[str, Any], crons: list[str]) -> None:
 
 
 def _others(sections: Sections, path: str, outcome: Outcome) -> None:
-    """Report conditions for the start, and references to other units, which users must carry over themselves."""
+    """Report conditions for the start, and references to other units, which users must convert themselves."""
     for key, values in sections.get("Unit", {}).items():
         if key.startswith(("Condition", "Assert")) or key in ("Conflicts", "OnSuccess", "Upholds", "StartLimitAction"):
             for value in values:
-                outcome.note(path, f"{key}={value} is not carried over")
+                outcome.note(path, f"{key}={value} is not converted")
+    for value in " ".join(sections.get("Unit", {}).get("After", [])).split():
+        if value.endswith(_SERVICE):
+            outcome.advise(path, f"After={value}: set depends_on if necessary")
     for key in ("Requires", "Wants", "BindsTo", "Requisite", "PartOf", "OnFailure"):
         for value in sections.get("Unit", {}).get(key, []):
             outcome.note(path, f"{key}={value}: set depends_on or notify_on_failure if necessary")
@@ -526,16 +582,20 @@ def _amount(text: str) -> str:
     return match[1] + (match[2].lower() + "b" if match[2] else "b")
 
 
-def _limit(text: str) -> int:
-    return int(text.split(":", maxsplit=1)[0])
-
-
 def _cores(text: str) -> float:
     return int(text.removesuffix("%")) / 100
 
 
 def _unlimited(text: str) -> str:
     return "unlimited" if text == "infinity" else _amount(text)
+
+
+def _hard_limit(key: str, text: str, note: Callable[[str], None]) -> str:
+    """Return the hard limit of a pair, which a program can reach by itself; the soft one has no equivalent."""
+    soft, colon, hard = text.partition(":")
+    if colon and soft != hard:
+        note(f"{key}={text}: both limits are {hard} here")
+    return hard or soft
 
 
 _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
@@ -548,10 +608,19 @@ _KEYS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 _LIMITS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "Nice": ("nice", int),
     "OOMScoreAdjust": ("oom_score_adj", int),
-    "LimitNOFILE": ("nofile", _limit),
-    "LimitNPROC": ("nproc", _limit),
+    "LimitNOFILE": ("nofile", int),
+    "LimitNPROC": ("nproc", int),
     "LimitCORE": ("core", _unlimited),
     "LimitMEMLOCK": ("memlock", _unlimited),
+    "LimitAS": ("address_space", _unlimited),
+    "LimitFSIZE": ("file_size", _unlimited),
+    "LimitSTACK": ("stack", _unlimited),
+    "LimitCPU": ("cpu_time", lambda text: seconds(span(text))),
     "MemoryMax": ("memory", _amount),
+    "MemoryHigh": ("memory_high", _amount),
+    "MemorySwapMax": ("swap", _amount),
+    "TasksMax": ("pids", int),
     "CPUQuota": ("cpu", _cores),
+    "CPUWeight": ("cpu_weight", int),
+    "IOWeight": ("io_weight", int),
 }

@@ -1,4 +1,4 @@
-"""Converts values in systemd units: time spans, signals, exit statuses and start limits."""
+"""Converts values in systemd units: time spans, signals, exit statuses and start limits; signals of supervisord."""
 
 import os
 import re
@@ -18,6 +18,7 @@ _STATUS_NAMES = {"SUCCESS": 0, "FAILURE": 1, "INVALIDARGUMENT": 2, "NOTIMPLEMENT
 _STATUS_NAMES |= {"NOTINSTALLED": 5, "NOTCONFIGURED": 6, "NOTRUNNING": 7}
 _STATUS_NAMES |= {name.removeprefix("EX_"): getattr(os, name) for name in dir(os) if name.startswith("EX_")}
 _SIGNAL_BASE = 128
+_REALTIME = re.compile(r"SIGRT(?:MIN\+(\d+)|MAX-(\d+))")
 _INTERVAL_S, _BURST = 10.0, 5
 """The defaults of StartLimitIntervalSec= and StartLimitBurst=."""
 _RESTART_S = 0.1
@@ -45,17 +46,26 @@ def endless_span(text: str) -> str:
 
 
 def signal_name(text: str) -> str:
-    """Return the full name of a signal, which a unit can also name by its number or without SIG.
+    """Return the full name of a signal, which can also be given by its number or without SIG.
 
     Raises:
-        ValueError: there is no signal with this number.
+        ValueError: there is no such signal.
     """
-    if text.isdigit():
-        number = int(text)
-        if number < signal.SIGRTMIN:
-            return signal.Signals(number).name
+    number = _signal_number(text)
+    if number > signal.SIGRTMIN:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
-    return text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    return signal.Signals(number).name
+
+
+def _signal_number(text: str) -> int:
+    name = f"SIG{text.strip().upper().removeprefix('SIG')}"
+    if realtime := _REALTIME.fullmatch(name):
+        number = signal.SIGRTMIN + int(realtime[1]) if realtime[1] else signal.SIGRTMAX - int(realtime[2])
+    else:
+        number = int(text) if text.strip().isdigit() else signal.Signals.__members__.get(name, 0)
+    if number not in signal.valid_signals():
+        raise ValueError(text)
+    return number
 
 
 def statuses(text: str) -> list[int]:
@@ -70,10 +80,8 @@ def statuses(text: str) -> list[int]:
             number = int(word)
         elif word in _STATUS_NAMES:
             number = _STATUS_NAMES[word]
-        elif signal_name(word) in signal.Signals.__members__:
-            number = _SIGNAL_BASE + signal.Signals[signal_name(word)]
         else:
-            raise ValueError(word)
+            number = _SIGNAL_BASE + _signal_number(word)
         if number not in codes:
             codes.append(number)
     return codes
@@ -96,7 +104,7 @@ def restarts(setting: Callable[[str], str | None]) -> Mapping[str, Any]:
     interval = float("inf") if limit == "infinity" else span(limit)
     burst = int(setting("StartLimitBurst") or _BURST)
     keys: dict[str, Any] = {"restart_delay": seconds(delay), "restart_backoff": "constant"}
-    if setting("RestartSteps") and (longest := setting("RestartMaxDelaySec")):
+    if int(setting("RestartSteps") or 0) and (longest := setting("RestartMaxDelaySec")):
         keys |= {"restart_backoff": "exponential", "restart_max_delay": seconds(span(longest))}
     if burst == 0 or interval <= delay * burst:
         return keys | {"restart_attempts": "unlimited"}

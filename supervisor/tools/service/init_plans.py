@@ -6,16 +6,17 @@ s6-rc also accepts the directory as a service definition.
 
 import pwd
 import shlex
-import shutil
 from dataclasses import replace
 
 from supervisor.config.files.lookup import API_USER
+from supervisor.host.unix_accounts import system_user
 from supervisor.tools.service import systemd_plan
 from supervisor.tools.service.detection import scan_directory
 from supervisor.tools.service.plan import NAME, Command, File, InstallOptions, Plan, stamped
 from supervisor.tools.service.rendering import render
 
 OPENRC_SCRIPT = f"/etc/init.d/{NAME}"
+OPENRC_LOGROTATE = f"/etc/logrotate.d/{NAME}"
 S6_DIRECTORY = f"/etc/s6/sv/{NAME}"
 S6_SCAN_DIRECTORIES = ("/run/service", "/service", "/etc/service")
 """The usual scan directories of s6-svscan."""
@@ -60,16 +61,8 @@ def _made(user: str, home: str) -> tuple[Command, ...]:
     try:
         pwd.getpwnam(user)
     except KeyError:
-        pass
-    else:
-        return ()
-    if shutil.which("useradd") or not shutil.which("adduser"):
-        return (("useradd", "--system", "--user-group", "--home-dir", home, "--shell", "/usr/sbin/nologin", user),)
-    # busybox
-    return (
-        ("addgroup", "-S", user),
-        ("adduser", "-S", "-D", "-H", "-h", home, "-s", "/sbin/nologin", "-G", user, user),
-    )
+        return system_user(user, home)
+    return ()
 
 
 def _openrc(options: InstallOptions) -> Plan:
@@ -91,7 +84,7 @@ def _openrc(options: InstallOptions) -> Plan:
         reload=options.command("reload"),
     )
     return Plan(
-        files=(File(OPENRC_SCRIPT, stamped(script), 0o755),),
+        files=(File(OPENRC_SCRIPT, stamped(script), 0o755), File(OPENRC_LOGROTATE, stamped(render("logrotate")))),
         enable=(("rc-update", "add", NAME, "default"), ("rc-service", NAME, "start")),
         disable=(("rc-service", NAME, "stop"), ("rc-update", "delete", NAME, "default")),
         enabled=(f"/etc/runlevels/*/{NAME}",),

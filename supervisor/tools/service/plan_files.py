@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from supervisor.startup.parent_directories import make_parents
+from supervisor.host.files import make_parents
 from supervisor.tools.service.plan import NAME, File, Plan, unchanged
 
 _MAX_CHARS = 1 << 20

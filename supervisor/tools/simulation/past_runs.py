@@ -15,7 +15,7 @@ class HistoryUnreadable(Exception):
 
 
 @dataclass(frozen=True)
-class History:
+class PastRuns:
     """Facts about past runs, by the name of the task."""
 
     durations_ms: dict[str, int] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class History:
     """The last instant of the schedule on which the scheduler has decided, in ms since the epoch."""
 
 
-def read_history(config: Config, data_dir: str) -> History:
+def read_history(config: Config, data_dir: str) -> PastRuns:
     """Read the database of a daemon with this configuration and data directory; empty if there is no database.
 
     Raises:
@@ -33,7 +33,7 @@ def read_history(config: Config, data_dir: str) -> History:
     configured = config.storage.database
     target = configured.url if configured is not None else os.path.join(data_dir, "ringward.db")
     if configured is None and not os.access(target, os.R_OK):
-        return History()
+        return PastRuns()
     timed: dict[str, int] = {}
     durations_ms: dict[str, int] = {}
     try:
@@ -47,4 +47,4 @@ def read_history(config: Config, data_dir: str) -> History:
             database.close()
     except (StoreError, ImportError) as err:  # ImportError: the driver of the server is not installed
         raise HistoryUnreadable(str(err)) from err
-    return History({name: durations_ms[name] // count for name, count in timed.items() if count}, marks)
+    return PastRuns({name: durations_ms[name] // count for name, count in timed.items() if count}, marks)

@@ -13,10 +13,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from supervisor.config.model import Config
+from supervisor.config.window_times import units_of_windows
 from supervisor.host.zones import zone_named
 from supervisor.ipc.log_line import stamp
 from supervisor.schedule.admission import Capacity
-from supervisor.tools.simulation.simulated_queue import DST_SKIPPED, OUTCOMES, Arrival, SimulatedTask, queues
+from supervisor.schedule.windows import Windows
+from supervisor.tools.simulation.simulated_queue import CLOSED, DST_SKIPPED, OUTCOMES, DueTime, SimulatedTask, queues
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -72,6 +74,8 @@ class Report:
     """The number of starts in each hour, which is counted since the epoch."""
     busy_ms: Counter[int] = field(default_factory=Counter)
     changes: dict[tuple[str, str], _Change] = field(default_factory=dict)
+    closed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """The number of times that do not run, by date, task, and window or calendar with the name of the day."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results for JSON. Times are in RFC 3339, durations in milliseconds."""
@@ -83,7 +87,7 @@ class Report:
                 {
                     "name": name,
                     "times": sum(counts.values()),
-                    **{outcome: counts[outcome] for outcome in (*OUTCOMES.values(), DST_SKIPPED)},
+                    **{outcome: counts[outcome] for outcome in (*OUTCOMES.values(), DST_SKIPPED, CLOSED)},
                     "durationMs": self.durations_ms[name],
                     "longestWaitMs": self.waits_ms[name],
                     "waitingFor": [
@@ -108,6 +112,10 @@ class Report:
                 }
                 for hour, load in enumerate(self._by_hour())
             ],
+            "closedDays": [
+                {"date": day, "task": task, "calendar": calendar, "times": count}
+                for (day, task, calendar), count in sorted(self.closed.items())
+            ],
             "clockChanges": [
                 {
                     "date": change.date,
@@ -131,7 +139,7 @@ class Report:
             load.busy_ms += self.busy_ms[number]
         return hours
 
-    def take(self, arrivals: Sequence[Arrival], zones: Mapping[str, ZoneInfo]) -> None:
+    def count(self, arrivals: Sequence[DueTime], zones: Mapping[str, ZoneInfo]) -> None:
         """Count scheduled times, which must be in the order of their starts."""
         outcomes = self.outcomes
         for (task, outcome), count in Counter((arrival.task, arrival.outcome) for arrival in arrivals).items():
@@ -140,7 +148,7 @@ class Report:
             if arrival.note is not None:
                 self._change(arrival, zones[arrival.task])
         for starts_at, together in groupby(arrivals, attrgetter("starts_at")):
-            names = [start.task for start in together if start.outcome != DST_SKIPPED]
+            names = [start.task for start in together if start.outcome not in (DST_SKIPPED, CLOSED)]
             if names:
                 self.starts[starts_at // HOUR_MS] += len(names)
             if len(names) > 1:
@@ -148,8 +156,11 @@ class Report:
                 self.collisions[key] += 1
                 self.first_collision.setdefault(key, starts_at)
 
-    def _change(self, arrival: Arrival, zone: ZoneInfo) -> None:
+    def _change(self, arrival: DueTime, zone: ZoneInfo) -> None:
         date = datetime.fromtimestamp(arrival.at / 1000, zone).date().isoformat()
+        if arrival.outcome == CLOSED:
+            self.closed[date, arrival.task, arrival.note or ""] += 1
+            return
         change = self.changes.setdefault((date, arrival.task), _Change(date, arrival.task, str(zone)))
         if arrival.outcome == DST_SKIPPED:
             change.skipped += 1
@@ -192,9 +203,11 @@ def simulate(
     Raises:
         TooManyInstants: the tasks have too many scheduled times in the span.
     """
+    windows = Windows(config.windows.values(), units_of_windows(config))
     plays = [
-        SimulatedTask(task, start_ms, durations_ms.get(name, 0), marks_ms.get(name))
+        SimulatedTask(task, start_ms, durations_ms.get(name, 0), marks_ms.get(name), windows.of(name))
         for name, task in config.tasks.items()
+        if not task.external  # which takes nothing here
     ]
     plays = [play for play in plays if not play.schedule.empty]
     together = queues(plays, Capacity(config.slots, config.daemon.max_running), config.services.values())
@@ -205,7 +218,7 @@ def simulate(
     total = 0
     for day_ms in range(start_ms, end_ms, DAY_MS):
         day_end_ms = min(day_ms + DAY_MS, end_ms)
-        arrivals: list[Arrival] = []
+        arrivals: list[DueTime] = []
         for queue in together:
             arrivals.extend(queue.until(day_end_ms))
         for play in plays:
@@ -215,7 +228,7 @@ def simulate(
         total += len(arrivals)
         if total * (end_ms - start_ms) > MAX_TIMES * (day_end_ms - start_ms):
             raise TooManyInstants
-        report.take(arrivals, zones)
+        report.count(arrivals, zones)
     for queue in together:
         queue.finish(end_ms)
     for play in plays:

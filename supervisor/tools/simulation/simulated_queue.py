@@ -16,6 +16,7 @@ from supervisor.schedule import overlap
 from supervisor.schedule.admission import ActiveRuns, Capacity, Claim, WaitingRuns, admit, obstacles, rank_of
 from supervisor.schedule.cron import Occurrence
 from supervisor.schedule.instants import Schedule
+from supervisor.schedule.windows import WindowTimes
 
 START, QUEUED = "run", "queued"
 OUTCOMES = {
@@ -26,9 +27,10 @@ OUTCOMES = {
     overlap.Admission.TERMINATE: "terminates",
 }
 DST_SKIPPED = "dst_skipped"
+CLOSED = "closed"
 
 
-class Arrival(NamedTuple):
+class DueTime(NamedTuple):
     """A scheduled time that is due."""
 
     starts_at: int
@@ -37,15 +39,23 @@ class Arrival(NamedTuple):
     at: int
     """The scheduled time, in ms since the epoch."""
     outcome: str
-    """``run``, ``queued``, ``skipped``, ``queue_full``, ``terminates`` (an older run makes room) or ``dst_skipped``."""
+    """``run``, ``queued``, ``skipped``, ``queue_full``, ``terminates`` (an older run makes room), ``dst_skipped`` or
+    ``closed`` (by a calendar or a window)."""
     note: str | None
-    """How a clock change affects the time, as in :class:`supervisor.schedule.cron.Occurrence`."""
+    """How a clock change affects the time, or what closes it, as in :class:`supervisor.schedule.cron.Occurrence`."""
 
 
 class SimulatedTask:
     """A task with its future scheduled times and its runs."""
 
-    def __init__(self, task: Task, start_ms: int, duration_ms: int, mark_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        start_ms: int,
+        duration_ms: int,
+        mark_ms: int | None = None,
+        windows: Sequence[WindowTimes] = (),
+    ) -> None:
         """Begin at `start_ms`, with nothing running.
 
         Args:
@@ -53,9 +63,11 @@ class SimulatedTask:
             start_ms: The beginning of the simulation.
             duration_ms: The duration of each run, which ``timeout`` limits.
             mark_ms: A time of the schedule from which an interval is counted; None: `start_ms`.
+            windows: The windows of the task.
         """
         self.task = task
         self.schedule = Schedule(task)
+        self.schedule.windows = list(windows)
         self.duration_ms = duration_ms if task.timeout_ms is None else min(duration_ms, task.timeout_ms)
         self.active: dict[str, int] = {}
         """When each active run started, the oldest first."""
@@ -101,12 +113,13 @@ class SimulatedQueue:
                 self._queued.add(Claim(self._new_run(), service.name, service.uses, None, rank_of(0, 0)))
         self._admit(0)
 
-    def until(self, end_ms: int) -> Iterator[Arrival]:
+    def until(self, end_ms: int) -> Iterator[DueTime]:
         """Yield the scheduled times whose runs start before `end_ms`, in the order of the starts."""
         coming = (task.until(end_ms) for task in self._tasks.values())
-        for starts_at, name, (at, runs, note) in merge(*coming, key=itemgetter(0, 1)):
-            outcome = self._arrive(self._tasks[name], starts_at) if runs else DST_SKIPPED
-            yield Arrival(starts_at, name, at, outcome, note)
+        for starts_at, name, instant in merge(*coming, key=itemgetter(0, 1)):
+            refused = DST_SKIPPED if instant.closed is None else CLOSED
+            outcome = self._arrive(self._tasks[name], starts_at) if instant.runs else refused
+            yield DueTime(starts_at, name, instant.at, outcome, instant.closed or instant.note)
         self._go_on(end_ms)
 
     def finish(self, end_ms: int) -> None:
@@ -127,7 +140,7 @@ class SimulatedQueue:
         if self._alone and not simulated.active:  # a shortcut for the usual case
             self._start(simulated, claim, now_ms)
             return START
-        decision = overlap.admit(
+        decision = overlap.decide(
             task.on_overlap,
             running=len(simulated.active),
             queued=len(simulated.waiting),

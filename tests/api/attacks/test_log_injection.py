@@ -13,7 +13,7 @@ from api.auth.auditor import Auditor
 from api.read_threads import DatabaseReads
 from api.server.log_format import MessageLimitFilter
 from logring.log_paths import log_path
-from store.audit import Entry
+from store.audit import AuditEntry
 from store.errors import ServerUnreachable
 from supervisor.ipc.control_client import ControlClient
 from tests.api.support.credentials import basic, login
@@ -58,7 +58,7 @@ def test_clients_cannot_forge_audit_entries(own: Daemon) -> None:
     own.scheduler.audit.clear()
     auditor = Auditor(ControlClient(own.boot.control_socket, own.boot.token), own.boot.audit_dir)
     evil = "a\nb\rc\x1b[2Jd\u202ee\u2028f\x00" + "x" * 10_000
-    auditor.record("login", who=evil, address=evil, status=200, target=evil, reason=evil)
+    auditor.record(auditor.entry("login", who=evil, address=evil, status=200, target=evil, reason=evil))
 
     def arrived() -> bool:
         auditor.flush()
@@ -66,7 +66,7 @@ def test_clients_cannot_forge_audit_entries(own: Daemon) -> None:
 
     until(arrived, "the entry")
     (entry,) = own.scheduler.audit
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, AuditEntry)
     for text in (entry.who, entry.address, entry.target, entry.reason):
         assert text.isprintable()
         assert len(text) <= 300

@@ -21,6 +21,7 @@ PLACES = {
     "userName": "nobody",
     "notifierName": "nobody",
     "hookName": "nobody",
+    "windowName": "nobody",
     "notificationId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
 }
 GUARDED = [operation for operation in OPERATIONS if operation.access in (Access.PRIVATE, Access.METRICS)]
@@ -35,6 +36,8 @@ OPEN = {
     "getStatusPage",
     "getBadge",
     "receiveHook",
+    "ping",
+    "reportPing",
 }
 
 

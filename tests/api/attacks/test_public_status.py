@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from store.runs.writes import insert_run
-from store.tasks import Instance, set_instance, update_task, upsert_task
+from store.tasks import StoredInstance, set_instance, update_task, upsert_task
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
 
@@ -19,7 +19,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     daemon = Daemon(Path(tmp_path_factory.mktemp("published")), public=["web", "backup", "gone"])
     for name, kind in (("web", "service"), ("backup", "task"), ("hidden", "task")):
         upsert_task(daemon.db, name, kind, SECRET)
-    set_instance(daemon.db, Instance("web", 0, "running", None, 1000, 0, detail="SECRET"))
+    set_instance(daemon.db, StoredInstance("web", 0, "running", None, 1000, 0, detail="SECRET"))
     insert_run(daemon.db, make_run(task_name="backup", status="ended", end_reason="timeout"))
     yield daemon
     daemon.close()

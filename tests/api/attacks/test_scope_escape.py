@@ -66,6 +66,7 @@ def test_operations_that_filter_by_scope() -> None:
         "streamLogs",
         "searchLogs",
         "listSlots",
+        "listUpcoming",
         "getMetrics",
         "bulkDeleteRuns",
         "bulkRerunRuns",
@@ -76,6 +77,7 @@ def test_operations_that_filter_by_scope() -> None:
         "restartUnits",
         "pauseUnits",
         "resumeUnits",
+        "enableUnits",
     }
     assert all(operation.access is not Access.LOCAL for operation in OPERATIONS if operation.scoped)
 
@@ -198,6 +200,13 @@ def test_metrics(daemon: Daemon) -> None:
     assert "mine-1" in text
     assert '"other"' not in text
     assert not re.search("^ringward_(rings|ring_bytes|notifications_unread) ", text, re.MULTILINE)
+
+
+def test_upcoming(daemon: Daemon) -> None:
+    """The scheduler only lists what the tasks of the token will do."""
+    assert daemon.get("/api/upcoming", scoped(daemon, "viewer"), unix=False).status == 200
+    operation, arguments = next(call for call in reversed(daemon.scheduler.calls) if call[0] == "upcoming")
+    assert (operation, arguments["reach"]) == ("upcoming", "mine-*")
 
 
 def test_slots(daemon: Daemon) -> None:

@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import signal
+from urllib.parse import urlencode
 
 from store.runs.ids import new_ulid
+from store.tasks import upsert_task
 from tests.api.support.credentials import JSON, basic, bearer, cookie, login, make_token
 from tests.api.support.harness import PASSWORD, Daemon
 from tests.api.support.records import make_run
@@ -14,17 +16,18 @@ from tests.support.waiting import until
 
 def test_every_command_is_recorded(own: Daemon) -> None:
     """Each command is recorded with person, address, object and result; reading is not recorded."""
-    secret = make_token(own, "ci", "operator")
-    answer = own.ask("POST", "/api/tasks/job/run", headers=bearer(secret), unix=False)
+    token = own.ask("POST", "/api/tokens", json.dumps({"name": "ci", "role": "operator"}), JSON).json["token"]
+    answer = own.ask("POST", "/api/tasks/job/run", headers=bearer(token), unix=False)
     assert answer.status == 201
     triggered = answer.json["id"]
     assert own.ask("POST", "/api/tasks/unknown/run").status == 404
+    until(lambda: len(own.scheduler.audit) == 3, "the refusal, which is sent a moment later")
     run = own.insert(make_run(task="running"))
     assert own.ask("POST", f"/api/runs/{run.id}/stop", headers=basic(PASSWORD), unix=False).status == 204
     assert own.get("/api/runs").status == 200
-    until(lambda: len(own.scheduler.audit) == 5, "the audit")
+    until(lambda: len(own.scheduler.audit) == 4, "the audit")
     uid = f"uid {os.geteuid()}"
-    assert [entry[1:] for entry in own.scheduler.audit[1:]] == [
+    assert [entry[1:] for entry in own.scheduler.audit] == [
         (uid, "unix", "createToken", "ci", 201, "", False),
         ("token ci", "127.0.0.1", "runTask", "job", 201, f"run {triggered}", False),
         (uid, "unix", "runTask", "unknown", 404, "There is no task unknown", False),
@@ -34,8 +37,55 @@ def test_every_command_is_recorded(own: Daemon) -> None:
     assert [item["operation"] for item in shown["items"]] == ["stopRun", "runTask"]
     assert shown["items"][1]["reason"] == "There is no task unknown"
     older = own.get(f"/api/audit?limit=3&before={shown['nextCursor']}").json
-    assert [item["operation"] for item in older["items"]] == ["runTask", "createToken", "revokeToken"]
+    assert [item["operation"] for item in older["items"]] == ["runTask", "createToken"]
     assert "nextCursor" not in older, "the last page"
+
+
+def test_chosen_entries(own: Daemon) -> None:
+    """The audit is filtered by person, operation, target and time, and names the task of a run."""
+    token = own.ask("POST", "/api/tokens", json.dumps({"name": "ci", "role": "operator"}), JSON).json["token"]
+    run = own.insert(make_run(task="running"))
+    assert own.ask("POST", f"/api/runs/{run.id}/stop", headers=bearer(token), unix=False).status == 204
+    assert own.ask("POST", "/api/tasks/job/run", headers=bearer(token), unix=False).status == 201
+    until(lambda: len(own.scheduler.audit) == 3, "the audit")
+
+    def chosen(**query: str) -> list[str]:
+        items = own.get(f"/api/audit?{urlencode(query)}").json["items"]
+        return sorted(item["operation"] for item in items)
+
+    assert chosen(who="TOKEN CI") == ["runTask", "stopRun"]
+    assert chosen(operation="stopRun") == ["stopRun"]
+    assert chosen(target="jo") == ["runTask"]
+    assert chosen(target="%") == []
+    assert chosen(who="ci", target=run.id) == ["stopRun"]
+    assert chosen(until="2026-01-01T00:00:00Z") == []
+    assert len(chosen(since="2026-01-01T00:00:00Z")) == 3
+    [item] = own.get("/api/audit?operation=stopRun").json["items"]
+    assert item["taskName"] == "running"
+
+
+def test_changes_of_a_unit(own: Daemon) -> None:
+    """The changes of a unit name who made them, with their notes, also if a command was to several units."""
+    with own.lock:
+        upsert_task(own.db, "job", "task", "{}")
+    own.scheduler.operations["task_pause"] = lambda _args: {}
+    own.scheduler.operations["task_resume"] = lambda _args: {}
+    own.scheduler.operations["units"] = lambda _args: {"units": [("job", "paused", []), ("other", "paused", [])]}
+    assert own.ask("POST", "/api/tasks/job/pause", json.dumps({"note": "disk swap"}), JSON).status == 204
+    assert own.ask("POST", "/api/tasks/job/resume").status == 204
+    for names in (["job", "other"], ["j*"], ["other"]):
+        body = json.dumps({"names": names, "note": "holidays"})
+        assert own.ask("POST", "/api/units/pause", body, JSON).status == 200
+    until(lambda: len(own.scheduler.audit) == 5, "the audit")
+    items = own.get("/api/tasks/job/changes").json["items"]
+    assert {item["by"] for item in items} == {f"uid {os.geteuid()}"}
+    assert sorted((item["operation"], item.get("note", "")) for item in items) == [
+        ("pauseTask", "disk swap"),
+        ("pauseUnits", "holidays"),
+        ("pauseUnits", "holidays"),
+        ("resumeTask", ""),
+    ]
+    assert own.get("/api/tasks/unknown/changes").status == 404
 
 
 def test_bulk_operations(own: Daemon) -> None:
@@ -82,6 +132,7 @@ def test_logins(own: Daemon) -> None:
     session = cookie(login(own))
     assert login(own, "wrong").status == 401
     assert own.get("/api/runs", basic("wrong"), unix=False).status == 401
+    until(lambda: len(own.scheduler.audit) == 3, "the wrong passwords, which are sent a moment later")
     assert own.ask("POST", "/api/auth/logout", headers=session, unix=False).status == 204
     until(lambda: len(own.scheduler.audit) == 4, "the audit")
     assert [(entry.operation, entry.who, entry.status, entry.failed_login) for entry in own.scheduler.audit] == [

@@ -144,8 +144,18 @@ def test_repeated_headers(behind: Daemon, repeated: str) -> None:
     code, answer = raw(behind, sent)
     assert code == 400
     assert f"The proxy sent {repeated.title()} more than once" in answer["detail"]
-    code, answer = raw(behind, [("Ringward-Proxy-Secret", "forged"), *sent])
-    assert (code, answer["authenticated"]) == (200, False)
+    assert raw(behind, sent[1:])[1]["authenticated"] is False
+
+
+@pytest.mark.parametrize("forged", ["forged", SECRET])
+def test_repeated_secret(behind: Daemon, forged: str) -> None:
+    """A secret that the proxy adds to the client's header gets 400 like the other headers, whatever the client sent."""
+    secrets = [("Ringward-Proxy-Secret", forged), ("Ringward-Proxy-Secret", SECRET)]
+    for sent in (secrets, secrets[::-1]):
+        code, answer = raw(behind, [*sent, *ALICE.items()])
+        assert code == 400
+        assert "The proxy sent Ringward-Proxy-Secret more than once" in answer["detail"]
+    assert raw(behind, [secrets[0], secrets[0], *ALICE.items()])[0] == (200 if forged == "forged" else 400)
 
 
 def test_no_group_has_a_role(behind: Daemon) -> None:
@@ -206,7 +216,7 @@ def identified(user: str, groups: str, **roles: str) -> Identity | None:
         "HTTP_REMOTE_USER": user,
         "HTTP_REMOTE_GROUPS": groups,
         "HTTP_RINGWARD_PROXY_SECRET": SECRET,
-        "ringward.headers": [],
+        "ringward.headers": [("RINGWARD-PROXY-SECRET", SECRET)],
     }
     headers = IdentityHeaders(
         user="Remote-User", groups="Remote-Groups", secret="Ringward-Proxy-Secret", expected=SECRET, roles=roles

@@ -9,10 +9,10 @@ import falcon.testing
 import pytest
 
 from api import openapi
-from api.app import Route
+from api.app import PathRoute
 from api.auth.identity import Role
 from api.operations.operation import Access, Call, Operation
-from api.operations.parameters import Deprecation, Param
+from api.operations.parameters import Deprecation, QueryParameter
 from api.server.memory_watch import MemoryWatch
 from api.worker_context import Context
 
@@ -25,8 +25,8 @@ def answer(_context: Context, call: Call) -> None:
     call.no_content()
 
 
-LIMIT = Param("limit", str, {"type": "string"}, description="The size.", aliases=("max",), deprecated=OLD)
-SIZE = Param("size", str, {"type": "string"})
+LIMIT = QueryParameter("limit", str, {"type": "string"}, description="The size.", aliases=("max",), deprecated=OLD)
+SIZE = QueryParameter("size", str, {"type": "string"})
 OPERATIONS = [
     Operation("GET", "/operation", access=Access.PUBLIC, role=Role.ANYBODY, answers={204: None}, deprecated=OLD)(
         answer
@@ -42,7 +42,7 @@ def client() -> falcon.testing.TestClient:
     app = falcon.App()
     application: Any = SimpleNamespace(context=SimpleNamespace(auth=None), memory=MemoryWatch(lambda: None))
     for operation in OPERATIONS:
-        app.add_route(operation.path, Route(application, [operation]))
+        app.add_route(operation.path, PathRoute(application, [operation]))
     return falcon.testing.TestClient(app)
 
 

@@ -9,16 +9,18 @@ import signal
 import socket
 import struct
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from api.app import Route
+from api.app import PathRoute
 from api.errors import ApiError
 from api.operation_table import OPERATIONS
 from api.server.memory_watch import MemoryWatch
 from api.streams.ring_follower import unreadable
+from supervisor.ipc.messages import STARTING
 from tests.api.support.client import DEADLINE_S, Answer
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run
@@ -48,10 +50,11 @@ def test_no_memory_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     def carry_out(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Route, "_carry_out", carry_out)
+    monkeypatch.setattr(PathRoute, "_carry_out", carry_out)
     application: Any = SimpleNamespace(context=SimpleNamespace(), memory=MemoryWatch(lambda: None))
-    route: Any = Route(application, [])
-    for error in (lambda: route._run(OPERATIONS[0], None, None), unreadable_log):
+    route: Any = PathRoute(application, [])
+    request = SimpleNamespace(method="GET")
+    for error in (lambda: route._run(OPERATIONS[0], request, None), unreadable_log):
         with pytest.raises(ApiError) as raised:
             error()
         assert (raised.value.status, "Retry-After" in raised.value.headers) == (503, True)
@@ -466,7 +469,7 @@ def test_absolute_form_determines_the_host(daemon: Daemon, target: bytes) -> Non
 
 
 def test_commands_without_a_scheduler(own: Daemon) -> None:
-    """Without a scheduler, commands get 503 with Retry-After, and reading works."""
+    """Without a scheduler, commands get 503 with Retry-After, and reading works; a starting daemon says so."""
     run = own.insert(make_run())
     own.scheduler.stop()
     try:
@@ -476,8 +479,27 @@ def test_commands_without_a_scheduler(own: Daemon) -> None:
         assert own.get(f"/api/runs/{run.id}").status == 200
         assert assert_problem(own.get("/readyz"), 503)["detail"] == "Not ready: the scheduler does not answer"
         assert own.get("/healthz").status == 200
+        Path(own.boot.starting).touch()
+        assert assert_problem(own.ask("POST", f"/api/runs/{run.id}/stop"), 503)["detail"] == STARTING
+        assert assert_problem(own.get("/readyz"), 503)["detail"] == "Not ready: the daemon is starting"
+        assert own.get("/api/daemon").json["starting"] is True
+        assert own.get(f"/api/runs/{run.id}").status == 200
     finally:
         own.scheduler.start()
+
+
+def test_scheduler_that_ends_during_a_command(own: Daemon) -> None:
+    """If the scheduler received the command, the answer does not promise that nothing was changed."""
+    run = own.insert(make_run())
+
+    def die(_arguments: dict[str, Any]) -> dict[str, Any]:
+        own.scheduler.stop()
+        return {}
+
+    own.scheduler.operations["stop"] = die
+    detail = assert_problem(own.ask("POST", f"/api/runs/{run.id}/stop"), 503)["detail"]
+    own.scheduler.start()
+    assert detail == "The scheduler did not answer; check what has changed before you repeat this"
 
 
 def test_internal_errors(own: Daemon) -> None:

@@ -99,7 +99,8 @@ def test_request_bodies(described: dict[str, Any]) -> None:
     bodies = 0
     for methods in described["paths"].values():
         for operation in methods.values():
-            if "requestBody" in operation and operation["operationId"] != "receiveHook":  # its senders decide
+            own = operation["operationId"] in ("receiveHook", "ping", "reportPing")  # their senders decide
+            if "requestBody" in operation and not own:
                 bodies += 1
                 name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
                 schema = described["components"]["schemas"][name]
@@ -161,17 +162,39 @@ def test_patterns(described: dict[str, Any]) -> None:
         re2.compile(pattern)
 
 
+def test_deadline_is_a_time(described: dict[str, Any]) -> None:
+    """The header with a deadline is described as an RFC 3339 time, wherever it is accepted."""
+    schemas = [
+        parameter["schema"]
+        for methods in described["paths"].values()
+        for operation in methods.values()
+        for parameter in operation.get("parameters", [])
+        if parameter["name"] == "Ringward-Deadline"
+    ]
+    assert len(schemas) > 30
+    for schema in schemas:
+        assert re.fullmatch(schema["pattern"], "2026-11-21T03:04:05.678Z")
+        assert re.fullmatch(schema["pattern"], "2026-11-21t03:04:05+01:00")
+        assert not re.fullmatch(schema["pattern"], "soon")
+
+
 def test_references_resolve(described: dict[str, Any]) -> None:
-    """Every $ref resolves, and every operation has a unique id."""
-    names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
-    assert names <= set(described["components"]["schemas"])
+    """Every $ref resolves, no component is unused, and every operation has a unique id."""
+    used = set(re.findall(r'"#/components/(\w+/[\w-]+)"', json.dumps(described)))
+    components = described["components"]
+    assert used == {f"{kind}/{name}" for kind in ("schemas", "headers") for name in components[kind]}
     ids = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
     assert len(ids) == len(set(ids))
 
 
 def test_document_is_served_and_printed(daemon: Daemon, described: dict[str, Any]) -> None:
-    """GET /openapi.json and ``python -I -m ringward api-document``, which needs no daemon, give the same document."""
-    assert daemon.get("/openapi.json", unix=False).json == described
+    """GET /openapi.json and ``python -I -m ringward api-document``, which needs no daemon, give the same document.
+
+    The served one has the URL by which the client reached the daemon.
+    """
+    served = {**described, "servers": [{"url": f"http://127.0.0.1:{daemon.port}"}]}
+    assert daemon.get("/openapi.json", unix=False).json == served
+    assert described["servers"] == [{"url": "/"}]
     printed = subprocess.run([sys.executable, *RINGWARD, "api-document"], capture_output=True, check=True)
     assert json.loads(printed.stdout) == described
     assert printed.stderr == b""

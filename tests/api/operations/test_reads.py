@@ -7,9 +7,10 @@ import gevent
 import pytest
 
 from api import read_threads
+from api.errors import unreadable
 from api.read_threads import DatabaseReads
 from store.database import Database, open_writer
-from store.errors import DatabaseNotOpened, NotReady, StoreError
+from store.errors import DatabaseDamaged, DatabaseNotOpened, NotReady, QueryTimeout, ServerSlow, StoreError
 
 
 def ignore(_error: StoreError) -> None:
@@ -109,6 +110,42 @@ def test_missing_database_is_reported(
     with pytest.raises(NotReady):
         reads(fail)
     assert set(errors_seen) == ({error} if reported else set())
+
+
+def test_slow_server(tmp_path: Path) -> None:
+    """A query that a database server stopped by the clock is repeated once; one that did too much work is not."""
+    path = str(tmp_path / "ringward.db")
+    open_writer(path).close()
+    reads = DatabaseReads(path, ignore)
+
+    def read(db: Database, errors: list[StoreError]) -> object:
+        if errors:
+            raise errors.pop()
+        return read_one(db)
+
+    assert reads(read, [ServerSlow()]) == (1,)
+    with pytest.raises(ServerSlow):
+        reads(read, [ServerSlow(), ServerSlow()])
+    with pytest.raises(QueryTimeout):
+        reads(read, [QueryTimeout()])
+
+
+@pytest.mark.parametrize(
+    ("error", "detail", "line"),
+    [
+        (ServerSlow(), "Reading the database took too long", "page: reading the database took too long: "),
+        (QueryTimeout(), "Reading the database took too long", "page: reading the database took too long: "),
+        (DatabaseDamaged(), "The database cannot be read", "page: cannot read the database: "),
+    ],
+)
+def test_reason_of_a_failed_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: StoreError, detail: str, line: str
+) -> None:
+    """The response and the daemon's log distinguish a read that took too long from a database that cannot be read."""
+    refusal = unreadable(error)
+    assert (refusal.status, refusal.detail) == (503, detail)
+    DatabaseReads(str(tmp_path), ignore).log_unreadable("page", error)
+    assert caplog.messages[-1].startswith(line)
 
 
 def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

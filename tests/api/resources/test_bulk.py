@@ -207,8 +207,8 @@ def test_many_ids_do_not_block_the_loop(monkeypatch: pytest.MonkeyPatch) -> None
     """Half a million ids take a second to check, so a thread does it instead of the loop."""
     went_on, none = threading.Event(), {"ids": "", "except_ids": ""}
     monkeypatch.setattr("api.resources.runs.bulk.arguments_of", lambda *_: {"went_on": went_on.wait(30), **none})
-    context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, **arguments: arguments))
-    call = SimpleNamespace(by="", body=bulk.RunSelector(), tasks=None)
+    context = SimpleNamespace(control=SimpleNamespace(call_patiently=lambda _operation, _entry, **arguments: arguments))
+    call = SimpleNamespace(by="", body=bulk.RunSelector(), tasks=None, entry=lambda: None)
     gevent.spawn(went_on.set)
     assert bulk._ask(cast(Context, context), cast(Call, call), "bulk_delete")["went_on"]
 
@@ -295,7 +295,7 @@ def test_unfinished_bulk_work(daemon: Daemon) -> None:
     assert "/srv" not in answer.json["detail"]
 
 
-def test_not_run_again(daemon: Daemon) -> None:
+def test_not_run_again(own: Daemon) -> None:
     """503 says whether tasks may have been run again: they are all, or none is, and who asks again has them run twice.
 
     Not run: the scheduler says so, or there is none. Unknown: it was asked, and is gone.
@@ -305,18 +305,18 @@ def test_not_run_again(daemon: Daemon) -> None:
         raise Refusal(503, "it did not finish: The disk is full, so nothing was stored (/srv/data/ringward.db: full)")
 
     def die(_arguments: dict[str, Any]) -> dict[str, Any]:
-        daemon.scheduler.stop()
+        own.scheduler.stop()
         return {"triggered": []}
 
     for answer, detail in (
         (fail, "It did not finish; nothing was changed"),
         (die, "The scheduler is down; check whether the tasks have run before you repeat this"),
     ):
-        daemon.scheduler.operations["bulk_rerun"] = answer
-        response = post(daemon, "rerun", {"match_all": True})
+        own.scheduler.operations["bulk_rerun"] = answer
+        response = post(own, "rerun", {"match_all": True})
         assert (response.status, response.json["detail"]) == (503, detail)
-    assert post(daemon, "rerun", {"match_all": True}).json["detail"] == "The scheduler is down; nothing was changed"
-    daemon.scheduler.start()
+    assert post(own, "rerun", {"match_all": True}).json["detail"] == "The scheduler is down; nothing was changed"
+    own.scheduler.start()
 
 
 def test_delete(daemon: Daemon) -> None:

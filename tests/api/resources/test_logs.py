@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from api.schemas.wire_times import rfc3339
 from logring.layout import STDERR, STDOUT
 from logring.log_paths import log_path
 from store.runs.writes import Run
@@ -121,6 +122,16 @@ def test_a_large_page_is_complete(daemon: Daemon) -> None:
     answer = daemon.get(f"/api/runs/{run.id}/log?from=0&limit=300")
     assert answer.headers["Transfer-Encoding"] == "chunked"
     assert numbers(answer.json) == list(range(300))
+
+
+def test_details_have_the_last_output(daemon: Daemon) -> None:
+    """The details of a running run say when it printed last, unless it has printed nothing."""
+    run = running(daemon)
+    log = daemon.log_of(run)
+    assert "lastOutputAt" not in daemon.get(f"/api/runs/{run.id}/details").json
+    log.write(b"first\nsecond\n")
+    lines = daemon.get(f"/api/runs/{run.id}/log?from=0").json["lines"]
+    assert daemon.get(f"/api/runs/{run.id}/details").json["lastOutputAt"] == rfc3339(lines[-1]["ts"])
 
 
 def test_no_descriptor_leaks(daemon: Daemon) -> None:

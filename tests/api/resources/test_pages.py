@@ -16,6 +16,8 @@ from tests.api.support.harness import Daemon
 PAGES = ("/", "/docs")
 LATER = (
     "/static/vendor/uplot.js",
+    "/static/js/runs/diff_worker.js",
+    "/static/js/runs/diff.js",
     *(f"/static/badges/{name}.svg" for name in (*range(1, 10), "more")),
 )
 """Files that a page loads on first use."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from api.resources.prometheus import MetricsText
 from store.notifications import Notification, notify
-from store.tasks import Instance, set_instance, update_task, upsert_task
+from store.tasks import StoredInstance, set_instance, update_task, upsert_task
 from tests.api.support.exposition import Family, parse
 from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
@@ -44,8 +44,8 @@ def test_metrics(own: Daemon) -> None:
         upsert_task(own.db, "job", "task", "{}")
         upsert_task(own.db, "web", "service", "{}")
         update_task(own.db, "job", next_run_at=now + 60_000)
-        set_instance(own.db, Instance("web", 0, "running", None, now, 0))
-        set_instance(own.db, Instance("web", 1, "fatal", None, now, 4))
+        set_instance(own.db, StoredInstance("web", 0, "running", None, now, 0))
+        set_instance(own.db, StoredInstance("web", 1, "fatal", None, now, 4))
         draft = Notification("0" * 26, "run.failed", "error", "t", "b", "job", None, 1, now, now)
         notify(own.db, draft, window_ms=1, keep=9)
     for reason, ran_ms in (("succeeded", 1500), ("succeeded", 500), ("failed", 250)):

@@ -63,6 +63,11 @@ def ending(daemon: Daemon, run_id: str) -> dict[str, Any]:
         ("daemon_stopped", {"exit_code": 0}, {"exitCode": 0}),
         ("start_failed", {"exit_code": -1, "started_at": None}, {"exitCode": -1}),
         ("skipped", {"exit_code": -1, "started_at": None}, {"exitCode": -1}),
+        (
+            "skipped",
+            {"exit_code": -1, "started_at": None, "cause": "paused", "stopped_by": "paused: x"},
+            {"exitCode": -1, "endCause": "paused", "requestedBy": "paused: x"},
+        ),
         ("queue_full", {"exit_code": -1, "started_at": None}, {"exitCode": -1}),
         ("dst_skipped", {"exit_code": -1, "started_at": None}, {"exitCode": -1}),
         ("missed", {"exit_code": -1, "started_at": None, "missed_count": 7}, {"exitCode": -1, "missedCount": 7}),
@@ -197,6 +202,18 @@ def test_cause_by_failure_output(daemon: Daemon) -> None:
     assert ending(daemon, run.id)["cause"] == {"line": 1, "stream": "stdout", "text": "ERROR 7"}
 
 
+def test_failure_among_many_of_another_task(daemon: Daemon) -> None:
+    """A task that keeps failing hides no failure of another task, and `total` says how many tasks failed."""
+    backup = failed(daemon, "nightly", stderr=["disk full"])
+    total = daemon.get("/api/runs/failures?limit=1").json["total"]
+    for _ in range(250):
+        daemon.insert(make_run(task="each-minute", status="ended", end_reason="failed", exit_code=1))
+    answer = daemon.get("/api/runs/failures?limit=50").json
+    assert backup in [item["run"]["id"] for item in answer["items"]]
+    cut = daemon.get("/api/runs/failures?limit=1").json
+    assert (len(cut["items"]), cut["total"], answer["total"]) == (1, total + 1, total + 1)
+
+
 def test_newest_failure_of_each_task(daemon: Daemon) -> None:
     """Without ids, the newest failure of each task is listed, newest first."""
     first = failed(daemon, "fails-a", stderr=["one"])
@@ -206,5 +223,6 @@ def test_newest_failure_of_each_task(daemon: Daemon) -> None:
     by_id = {item["run"]["id"]: item["cause"]["text"] for item in items if item["run"]["taskName"].startswith("fails-")}
     assert list(by_id.items()) == [(third, "three"), (second, "two")]
     assert first not in by_id
+    assert daemon.get("/api/runs/failures?runs=" + first).json["total"] == 1
     assert daemon.get("/api/runs/failures?since=2999-01-01T00:00:00Z").json["items"] == []
     assert daemon.get("/api/runs/failures?runs=x").status == 422

@@ -419,6 +419,16 @@ def test_waiting_run(daemon: Daemon) -> None:
     assert seen["waitingFor"][0]["heldBy"] == holders[1:]
 
 
+def test_expected_end(daemon: Daemon) -> None:
+    """Details of a running run say when it ends if it takes as long as usual; a waiting run has no such time."""
+    waits = {"uses": {}, "waiting_for": [], "usual_ms": 240_000}
+    daemon.scheduler.operations["runs_wait"] = lambda args: {"runs": dict.fromkeys(args["runs"], waits)}
+    running = daemon.insert(make_run(task="usual", status="running", started_at=1_780_000_000_000))
+    waiting = daemon.insert(make_run(task="usual"))
+    assert details(daemon, running.id)["expectedEndAt"] == "2026-05-28T20:30:40.000Z"
+    assert "expectedEndAt" not in details(daemon, waiting.id)
+
+
 def test_extended_list(daemon: Daemon) -> None:
     """Details stand beside the documented records of the list; other lists have none."""
     run = daemon.insert(make_run(task="waits", requested_by="alice"))

@@ -91,6 +91,8 @@ def test_page(daemon: Daemon, three: list[Run]) -> None:
         ({"q": "^a.*a$"}, []),
         ({"q": r"\d+ Ä", "regex": "1"}, [(2, 2), (1, 2), (0, 2)]),
         ({"q": r"\d+ Ä", "regex": "1", "case": "1"}, []),
+        ({"q": "^b.ta [^x]", "regex": "1"}, [(2, 2), (1, 2), (0, 2)]),
+        ({"q": "^b.ta [^x]", "regex": "1", "raw": "1"}, []),
         ({"q": "a\nb", "regex": "false"}, None),
     ],
 )
@@ -149,7 +151,12 @@ def test_invalid_parameters(daemon: Daemon, query: str, location: str) -> None:
 def test_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> None:
     """A cursor with other parameters than the limit, another task, or a changed character gets 422."""
     cursor = page(daemon, "three", q="alpha", limit=1)["nextCursor"]
-    for query in ({"q": "beta"}, {"q": "alpha", "case": "true"}, {"q": "alpha", "runId": three[0].id}):
+    for query in (
+        {"q": "beta"},
+        {"q": "alpha", "case": "true"},
+        {"q": "alpha", "raw": "1"},
+        {"q": "alpha", "runId": three[0].id},
+    ):
         assert daemon.get(f"/api/tasks/three/log/search?{urlencode({**query, 'cursor': cursor})}").status == 422
     assert daemon.get(f"/api/tasks/job/log/search?q=alpha&cursor={cursor}").status == 422
     packed = base64.urlsafe_b64decode(cursor)
@@ -157,7 +164,7 @@ def test_cursor_belongs_to_one_search(daemon: Daemon, three: list[Run]) -> None:
         changed = packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
         query = {"q": "alpha", "cursor": base64.urlsafe_b64encode(changed).decode()}
         assert daemon.get(f"/api/tasks/three/log/search?{urlencode(query)}").status == 422
-    for same in ({}, {"case": "false"}, {"regex": "0", "stream": ""}):
+    for same in ({}, {"case": "false"}, {"regex": "0", "stream": "", "raw": "0"}):
         assert len(page(daemon, "three", q="alpha", limit=200, cursor=cursor, **same)["items"]) == 7
 
 

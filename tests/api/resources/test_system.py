@@ -11,7 +11,7 @@ from api.host_info import host_facts
 from api.host_info.host_facts import Rates, System
 from api.schemas.wire_times import rfc3339
 from store import metrics
-from store.metrics import FINE_MS, Sample
+from store.metrics import FINE_MS, MetricSample
 from tests.api.support.harness import Daemon
 from tests.api.support.records import now_ms
 
@@ -21,12 +21,11 @@ MINUTE_MS = 60_000
 def fill(daemon: Daemon, start: int, count: int) -> None:
     with daemon.lock, daemon.db.transaction():
         for number in range(count):
-            metrics.add(daemon.db, Sample(start + number * FINE_MS, cpu=float(number), memory_used=7))
+            metrics.add(daemon.db, MetricSample(start + number * FINE_MS, cpu=float(number), memory_used=7))
 
 
 def test_now(daemon: Daemon) -> None:
     """The host's facts are true, and the daemon's own processes have their usage."""
-    daemon.scheduler.operations["info"] = lambda _arguments: {"pid": os.getpid()}
     body = daemon.get("/api/system").json
     assert body["hostname"] == os.uname().nodename
     assert (body["kernel"], body["arch"]) == (os.uname().release, os.uname().machine)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from store.tasks import Instance, set_instance, upsert_task
+from store.tasks import StoredInstance, set_instance, upsert_task
 from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.api.support.records import make_run, now_ms
@@ -90,8 +90,8 @@ def test_uptime_of_a_compressed_history(daemon: Daemon) -> None:
         for ago in range(100, 0, -1):  # each day: stopped for an hour, and down for another
             at = today - ago * DAY_MS
             for hour, state in ((0, "running"), (5, "stopped"), (6, "starting"), (7, "running")):
-                set_instance(daemon.db, Instance("shop", 0, state, None, at + hour * 3_600_000, 0))
-        set_instance(daemon.db, Instance("shop", 0, "running", "R", today, 0))
+                set_instance(daemon.db, StoredInstance("shop", 0, state, None, at + hour * 3_600_000, 0))
+        set_instance(daemon.db, StoredInstance("shop", 0, "running", "R", today, 0))
     answer = daemon.get("/api/tasks/shop/uptime?changes=3").json
     assert len(answer["items"]) == 90
     for day in answer["items"][:-1]:

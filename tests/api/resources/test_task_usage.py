@@ -50,6 +50,8 @@ def test_windows(own: Daemon) -> None:
     assert (usage["runs"], usage["from"]) == (0, usage["to"]), "a window of no time"
     web = {"runs": 0, "cpuUserMs": 7000, "cpuSystemMs": 400, "maxRssBytes": 99}
     usage = usage_of(own, "/api/resources/totals")
+    durations = [item.pop("durationMs") for item in usage["items"]]
+    assert durations[0] == 0, "no run of the service has ended"
     assert usage["items"] == [{"taskName": "web", **web}, {"taskName": "job", **day}]
     usage = usage_of(own, "/api/tasks/idle/resources")
     assert {name: value for name, value in usage.items() if name not in ("from", "to")} == {

@@ -35,8 +35,8 @@ def configured(shared: Daemon) -> None:
         tasks.upsert_task(shared.db, "plain", "task", '{"run": "true"}')
         tasks.forget_missing(shared.db, ["backup", "site", "plain"])
         tasks.update_task(shared.db, "backup", next_run_at=2000, paused=True)
-        tasks.set_instance(shared.db, tasks.Instance("site", 0, "running", None, 1000, 0))
-        tasks.set_instance(shared.db, tasks.Instance("site", 1, "backoff", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 1000, 2))
+        tasks.set_instance(shared.db, tasks.StoredInstance("site", 0, "running", None, 1000, 0))
+        tasks.set_instance(shared.db, tasks.StoredInstance("site", 1, "backoff", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 1000, 2))
 
 
 def test_list(daemon: Daemon) -> None:
@@ -66,14 +66,14 @@ def test_list_after_each_change(daemon: Daemon) -> None:
         lambda: update_run(daemon.db, inserted[0].id, status="ended", end_reason="failed", exit_code=3, ended_at=9),
         lambda: insert(task="often", created_at=8, status="ended", end_reason="succeeded", exit_code=0),
         lambda: delete_run(daemon.db, inserted[1].id, 10),
-        lambda: tasks.set_instance(daemon.db, tasks.Instance("site", 1, "running", None, 2000, 0)),
+        lambda: tasks.set_instance(daemon.db, tasks.StoredInstance("site", 1, "running", None, 2000, 0)),
         lambda: tasks.update_task(daemon.db, "site", rolling="[1,2]"),
         lambda: tasks.update_task(daemon.db, "site", rolling=None),
         lambda: tasks.upsert_task(daemon.db, "often", "task", '{"run": "other"}'),
         lambda: tasks.upsert_task(daemon.db, "aside", "task", '{"run": "true"}'),
         lambda: tasks.forget_missing(daemon.db, ["backup", "plain", "site"]),
         lambda: tasks.set_instance(
-            daemon.db, tasks.Instance("site", 1, "backoff", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 1000, 2)
+            daemon.db, tasks.StoredInstance("site", 1, "backoff", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 1000, 2)
         ),
     ]
     tag = None
@@ -108,6 +108,37 @@ def test_task(daemon: Daemon) -> None:
     assert task["definition"] == {"run": "backup", "retryDelayMs": 5000, "env": {"SECRET_KEY": "***"}}
     assert "state" not in task
     assert "instances" not in task
+
+
+@pytest.mark.parametrize(
+    ("setting", "taken", "usual"),
+    [("learned", [4000] * 10, (4000, 64_000)), ("learned", [4000] * 9, (None, None)), (5000, [], (5000, 65_000))],
+)
+def test_usual_duration(daemon: Daemon, setting: object, taken: list[int], usual: tuple[int | None, ...]) -> None:
+    """The record of a task says how long its runs usually take, once that is known."""
+    with daemon.lock:
+        tasks.upsert_task(daemon.db, "plain", "task", json.dumps({"run": "true", "expected_duration_ms": setting}))
+        tasks.update_task(daemon.db, "plain", promises=json.dumps({"durations": taken}))
+    task = daemon.get("/api/tasks/plain").json
+    assert (task.get("usualMs"), task.get("slowAfterMs")) == usual
+    with daemon.lock:
+        tasks.upsert_task(daemon.db, "plain", "task", '{"run": "true"}')
+        tasks.update_task(daemon.db, "plain", promises=None)
+
+
+def test_late_task(daemon: Daemon) -> None:
+    """The record of a task has its next deadline, and since when it is late; a late task can be acknowledged."""
+    due = [[1_780_000_000_000, 1_779_990_000_000, 1_779_990_000_000]]
+    with daemon.lock:
+        promises = {"due": [dict(zip(("deadline", "instant", "since"), one, strict=True)) for one in due]}
+        tasks.update_task(daemon.db, "plain", promises=json.dumps({**promises, "late": {**promises["due"][0]}}))
+    task = daemon.get("/api/tasks/plain").json
+    assert (task["doneBy"], task["lateSince"]) == ("2026-05-28T20:26:40.000Z", "2026-05-28T20:26:40.000Z")
+    assert 'ringward_task_late{task="plain"} 1' in daemon.get("/metrics").body.decode()
+    assert daemon.ask("POST", "/api/tasks/plain/acknowledge").status == 204
+    with daemon.lock:
+        tasks.update_task(daemon.db, "plain", promises=None)
+    assert "lateSince" not in daemon.get("/api/tasks/plain").json
 
 
 def test_service(daemon: Daemon) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api.resources.runs.trigger import IDEMPOTENCY_KEY
-from store.runs.ids import is_ulid
+from store.runs.ids import is_ulid, new_ulid
 from tests.api.support.credentials import bearer, make_token
 from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
@@ -89,6 +89,29 @@ def test_parameters_are_handed_on(daemon: Daemon) -> None:
     assert (answer.status, answer.json["errors"]) == (422, [{"location": "body.params.a", "message": "is required"}])
 
 
+def test_later_time(daemon: Daemon) -> None:
+    """A time of the request reaches the scheduler in milliseconds, and an idempotency key belongs to it too."""
+    fingerprints = set()
+    for body in ({}, {"run_at": "2100-01-01T00:00:00Z"}, {"run_at": "2100-01-01T01:00:00+01:00"}):
+        key = {**JSON, "Idempotency-Key": "nightly"}
+        assert daemon.ask("POST", "/api/tasks/job/run", json.dumps(body), key).status == 201
+        arguments = daemon.scheduler.calls[-1][1]
+        assert arguments.get("run_at") == (4_102_444_800_000 if body else None)
+        fingerprints.add(arguments["request"])
+    assert len(fingerprints) == 2
+
+
+@pytest.mark.parametrize(("text", "message"), [("2020-01-01T00:00:00Z", "has passed"), ("tomorrow", "")])
+def test_invalid_time(daemon: Daemon, text: str, message: str) -> None:
+    """A time that has passed, and a text that is no time, get 422; nothing is started."""
+    answer = daemon.ask("POST", "/api/tasks/job/run", json.dumps({"run_at": text}), JSON)
+    assert answer.status == 422
+    (error,) = answer.json["errors"]
+    assert error["location"] == "body.run_at"
+    assert message in error["message"]
+    assert daemon.scheduler.calls == []
+
+
 def test_secret_parameter(daemon: Daemon) -> None:
     """A record does not contain a parameter whose value is not stored."""
     hidden = daemon.insert(make_run(task="job", params={"TOKEN": None, "A": "x"}))
@@ -137,7 +160,7 @@ def test_unreadable_run(own: Daemon) -> None:
     def lose(args: dict[str, Any]) -> dict[str, Any]:
         plain(args)
         os.rename(own.boot.database, f"{own.boot.database}.away")
-        return {}
+        return {"found": False}  # so that no audit entry creates the file again
 
     own.scheduler.operations["trigger"] = lose
     try:
@@ -270,6 +293,20 @@ def test_invalid_keys(daemon: Daemon, key: str) -> None:
     assert answer.json["errors"][0]["location"] == "header.Idempotency-Key"
     assert daemon.scheduler.calls == []
     assert not re.search(IDEMPOTENCY_KEY[1]["pattern"], key), "nor does the document say that it is one"
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("wait", ["", "?wait=240"])
+def test_key_of_a_deleted_run(daemon: Daemon, removed: bool, wait: str) -> None:
+    """A repeated request gets 201 and the same id at once, also if the run was deleted or removed since."""
+    run = daemon.insert(make_run(task="job"))
+    daemon.end(run.id)
+    daemon.delete(run.id)
+    run_id = new_ulid() if removed else run.id
+    daemon.scheduler.operations["trigger"] = lambda _args: {"run": run_id}
+    answer = daemon.ask("POST", f"/api/tasks/job/run{wait}", headers={"Idempotency-Key": "k"})
+    body = answer.json
+    assert (answer.status, body["id"], body["status"]) == (201, run_id, "pending" if removed else "ended")
 
 
 def test_waiting_with_a_key(daemon: Daemon) -> None:

@@ -12,7 +12,7 @@ from tests.api.support.fake_scheduler import Refusal
 from tests.api.support.harness import Daemon
 from tests.support.waiting import until
 
-VERBS = ("start", "stop", "restart", "pause", "resume")
+VERBS = ("start", "stop", "restart", "pause", "resume", "enable")
 JSON = {"Content-Type": "application/json"}
 
 
@@ -43,6 +43,18 @@ def test_scheduler_gets_the_selector(daemon: Daemon, verb: str) -> None:
         "rolling": False,
         "force": False,
     }
+
+
+def test_disabled_services(daemon: Daemon) -> None:
+    """A stop may disable services, with a note, and a start may enable them; a note alone is an error."""
+    assert ask(daemon, "stop", {"names": ["web"], "disable": True, "note": "a disk"}).status == 200
+    arguments = daemon.scheduler.calls[-1][1]
+    assert (arguments["disable"], arguments["note"]) == (True, "a disk")
+    assert ask(daemon, "start", {"names": ["web"], "enable": True}).status == 200
+    assert daemon.scheduler.calls[-1][1]["enable"] is True
+    answer = ask(daemon, "stop", {"names": ["web"], "note": "a disk"})
+    assert answer.status == 422
+    assert answer.json["errors"][0]["location"] == "body.note"
 
 
 def test_flags(daemon: Daemon) -> None:

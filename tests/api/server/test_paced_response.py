@@ -36,7 +36,8 @@ def test_pieces(size: int, chunked: bool, room: int) -> None:
 def test_head_is_sent_with_the_body(first: int, packets: int) -> None:
     """A client is woken once for head and body; a large part is sent by itself."""
     sock = Socket(10 * PIECE_BYTES)
-    request = SimpleNamespace(version=(1, 1), method="GET", headers=[], should_close=lambda: False)
+    unreader = SimpleNamespace(awaits_continue=False)
+    request = SimpleNamespace(version=(1, 1), method="GET", headers=[], should_close=lambda: False, unreader=unreader)
     response = Response(request, sock, Config())
     response.start_response("200 OK", [("Content-Length", str(first + 3))])
     response.write(b"x" * first)

@@ -9,7 +9,7 @@ import pytest
 
 from api.auth.passwords import client_key
 from api.server.client_address import Exposure, parse_address
-from store.audit import Entry
+from store.audit import AuditEntry
 from tests.api.support.credentials import basic, cookie, login
 from tests.api.support.harness import PASSWORD, Daemon
 from tests.support.waiting import until
@@ -64,7 +64,7 @@ def test_client_is_the_rightmost_untrusted_hop(behind: Daemon) -> None:
         assert client_key(audited(behind, number).address) == client, forwarded_for
 
 
-def audited(daemon: Daemon, number: int) -> Entry:
+def audited(daemon: Daemon, number: int) -> AuditEntry:
     """That entry, as soon as it is there; the first one is number 0."""
     until(lambda: len(daemon.scheduler.audit) > number, "the audit")
     return daemon.scheduler.audit[number]

@@ -24,9 +24,9 @@ def test_unready_scheduler_is_asked_again_soon() -> None:
     """A report is kept for a second, but only for 50 ms if the scheduler does not answer or cannot store yet."""
     now_s = 100.0
     probe = SchedulerProbe(lambda: now_s)
-    starting = {"storing": False}
-    context = cast(Context, Control(None, starting, {"storing": True, "pid": 1}, {"storing": True, "pid": 2}))
-    for report in (None, starting):
+    starting, failing = {"storing": True, "ready": False}, {"storing": False}
+    context = cast(Context, Control(None, starting, failing, {"storing": True, "pid": 1}, {"storing": True, "pid": 2}))
+    for report in (None, starting, failing):
         assert probe.info(context) == report
         now_s += 0.04
         assert probe.info(context) == report

@@ -14,11 +14,11 @@ from api.streams.ring_follower import DoorbellWatch
 
 COUNT = 600  # more than fit into the buffer of a socket
 hear, hearing = DoorbellWatch._receive, gevent.event.Event()
-DoorbellWatch._receive = lambda bell, client: (hearing.set(), hear(bell, client))
+DoorbellWatch._receive = lambda bell, fd: (hearing.set(), hear(bell, fd))
 bell = DoorbellWatch(sys.argv[1], "token", {})
 names = [str(number) for number in range(COUNT)]
 if sys.argv[2] == "again":
-    bell._names.update(names)
+    bell._client.names.update(names)
     others = [gevent.spawn_later(0.2, bell.subscribe, "another")]
     bell._started = True
     listener = gevent.spawn(bell._listen)
@@ -29,7 +29,7 @@ else:
 gevent.sleep(0.4)
 print("ready", flush=True)
 gevent.joinall(others, timeout=20, raise_error=True)
-print(hearing.wait(20) and bell._client is not None, flush=True)
+print(hearing.wait(20) and bell._client.connect() is not None, flush=True)
 """
 
 _OF_ONE_RING = """
@@ -38,25 +38,25 @@ monkey.patch_all(os=False, signal=False, subprocess=False)
 import sys
 from types import SimpleNamespace
 import gevent
-from api.streams.ring_follower import Hub
+from api.streams.ring_follower import Feeds
 
 path, folder = sys.argv[1], sys.argv[1].rpartition("/")[0]
 boot = SimpleNamespace(root_bell=path, scheduler_bell=path, token="token", runtime_dir=folder, data_dir=folder)
-hub = Hub(boot, None, None)
-hub._started = True
-hub.enter("first")
+feeds = Feeds(boot, None, None)
+feeds._started = True
+feeds.enter("first")
 gevent.sleep(0.2)
-others = [gevent.spawn(hub.enter, str(number)) for number in range(600)]
-one = gevent.spawn(hub.enter, "one")
+others = [gevent.spawn(feeds.enter, str(number)) for number in range(600)]
+one = gevent.spawn(feeds.enter, "one")
 gevent.sleep(0.2)
-other = gevent.spawn(lambda: hub.leave(hub.enter("one")))
+other = gevent.spawn(lambda: feeds.leave(feeds.enter("one")))
 gevent.sleep(0.2)
 print("ready", flush=True)
 gevent.joinall([*others, other], timeout=20, raise_error=True)
 feed = one.get(timeout=20)
-print(hub._feeds.get("one") is feed, feed.users, flush=True)
-hub.leave(feed)
-print("one" in hub._feeds, flush=True)
+print(feeds._feeds.get("one") is feed, feed.users, flush=True)
+feeds.leave(feed)
+print("one" in feeds._feeds, flush=True)
 """
 
 

@@ -8,7 +8,7 @@ from gevent.event import Event
 
 from api.operations.operation import Call
 from api.schemas.wire_times import rfc3339
-from api.streams.ring_follower import Hub
+from api.streams.ring_follower import Feeds
 from api.streams.stream_content import EventsStream
 from api.worker_context import Context
 from tests.root.loop.test_shortage import BOOT
@@ -22,20 +22,20 @@ class Streams:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.hub = Hub(BOOT, cast(Any, None), cast(Any, None), self.clock)
+        self.feeds = Feeds(BOOT, cast(Any, None), cast(Any, None), self.clock)
 
     def open(self, *types: str) -> EventsStream:
-        context = SimpleNamespace(hub=self.hub, stopping=Event())
+        context = SimpleNamespace(feeds=self.feeds, stopping=Event())
         request = SimpleNamespace(env={}, get_header=lambda _name: None)
         call = SimpleNamespace(identity=None, req=request, tasks=None)
         stream = EventsStream(cast(Context, context), cast(Call, call), frozenset(types))
-        self.hub.streams[stream] = None
+        self.feeds.streams[stream] = None
         return stream
 
     def sent(self, stream: EventsStream, seconds: float) -> bytes:
         """Let time pass; return the data that the stream sends. The stream waits until its worker wakes it."""
         self.clock.advance(seconds)
-        self.hub._wake_silent()
+        self.feeds._wake_silent()
         if not stream.woken.is_set():
             return b""
         stream.woken.clear()

@@ -12,8 +12,8 @@ from api.streams.log_merge import (
     BadCursor,
     Cursor,
     End,
-    Gap,
     Merge,
+    MissingLines,
     Track,
     cursor_of,
     decode,
@@ -145,10 +145,10 @@ def test_lagging_run_holds_back_the_others() -> None:
     merge.put(late, [(2, batches([(2, 1)])[0])], NOW_MS)
     assert [track.run_id for track, _ in merge.take(NOW_MS, 10, 100)] == ["A"]
     early.behind = False
-    merge.put(early, [(9, Gap(0, 5)), (9, End())], NOW_MS)
+    merge.put(early, [(9, MissingLines(0, 5)), (9, End())], NOW_MS)
     assert [(track.run_id, type(item)) for track, item in merge.take(NOW_MS, 10, 100)] == [
         ("B", Batch),
-        ("A", Gap),
+        ("A", MissingLines),
         ("A", End),
     ]
 

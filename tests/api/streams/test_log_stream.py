@@ -60,7 +60,7 @@ def done(final_line: int, status: str = "ended") -> tuple[str, Any]:
 
 def finish(daemon: Daemon, run: Run, log: Log) -> None:
     log.finish()
-    daemon.end(run.id, lines=log.ring.lines)
+    daemon.end(run.id, lines=log.ring.blocks.lines)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_batches_of_a_live_log(daemon: Daemon) -> None:
     log.write(b"c\n", STDERR)
     log.write(b"d" * 20_000 + b"\n")
     log.finish()
-    daemon.end(run.id, lines=log.ring.lines)
+    daemon.end(run.id, lines=log.ring.blocks.lines)
     later_events = list(stream_events)
     stream.close()
     assert [(n, name) for n, _, name, _ in in_lines(later_events)] == [(2, "stderr"), (3, "stdout"), (4, "stdout")]
@@ -460,7 +460,7 @@ def test_keepalive_after_a_stream(daemon: Daemon, ended: Run) -> None:
 
 def test_resumed_daemon_log_before_a_bell(own: Daemon) -> None:
     """A resumed stream begins after the client's last line, even if the bell for that line has not arrived yet."""
-    ring = RingWriter(ring_path(own.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
+    ring = RingWriter.new(ring_path(own.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
     ring.append(STDOUT, b"0\n", now_ms())
     first = own.stream("/api/daemon/log/stream")
     assert [event.id for event in first.take(1)] == [0]
@@ -478,7 +478,7 @@ def test_resumed_daemon_log_before_a_bell(own: Daemon) -> None:
 
 def test_daemon_log(daemon: Daemon) -> None:
     """The stream of the daemon's log has the last 100 lines, then live lines, and no end."""
-    ring = RingWriter(ring_path(daemon.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
+    ring = RingWriter.new(ring_path(daemon.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
     stream = daemon.stream("/api/daemon/log/stream")
     stream_events = stream.events()
     ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(250)), now_ms())

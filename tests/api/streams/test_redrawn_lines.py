@@ -17,7 +17,7 @@ def drawing(daemon: Daemon) -> tuple[Run, Log, FramesWriter]:
     log = daemon.log_of(run)
     for stream in (STDOUT, STDERR):
         log.ring.redraw(stream, full=False)
-    return run, log, FramesWriter(frames_path(log.file.path), run.id, log.ring.frames, 1 << 20)
+    return run, log, FramesWriter(frames_path(log.file.path), run.id, log.ring.blocks.frames, 1 << 20)
 
 
 def history(run: Run, line: object) -> str:
@@ -69,7 +69,7 @@ def test_regions_of_both_streams(daemon: Daemon) -> None:
         shown[event.data["stream"]] = event.data["rows"]
     assert shown == {"stdout": ["out"], "stderr": ["err"]}
     log.finish()
-    daemon.end(run.id, lines=log.ring.lines)
+    daemon.end(run.id, lines=log.ring.blocks.lines)
     later_events = list(events)
     assert later_events[-1].name == "done"
     for event in later_events[:-1]:

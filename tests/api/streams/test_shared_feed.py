@@ -38,7 +38,7 @@ class TickingClock(FakeClock):
 @pytest.fixture
 def ring(tmp_path: Path) -> Iterator[RingWriter]:
     """A ring without a log file, whose oldest lines go when it is full."""
-    writer = RingWriter(str(tmp_path / "run.ring"), RUN, RingShape(0, 4, 65536))
+    writer = RingWriter.new(str(tmp_path / "run.ring"), RUN, RingShape(0, 4, 65536))
     yield writer
     writer.close()
 
@@ -46,7 +46,7 @@ def ring(tmp_path: Path) -> Iterator[RingWriter]:
 @pytest.fixture
 def feed(ring: RingWriter) -> Iterator[Feed]:
     """It follows the ring; a wake-up takes a millisecond of its clock, so the next bell comes too early for another."""
-    made = Feed(RUN, ring.path, Budget(), TickingClock(), alone=True)
+    made = Feed(RUN, ring.blocks.path, Budget(), TickingClock(), alone=True)
     yield made
     made.close()
 
@@ -116,7 +116,7 @@ def test_no_line_waits_longer_than_the_pace(ring: RingWriter) -> None:
     """A ring whose last wake-up was 20 ms ago wakes its streams at the next bell, whatever other rings cost."""
     clock, budget = FakeClock(), Budget()
     budget.spend(clock.monotonic_s(), 1.0)
-    feed, woken = Feed(RUN, ring.path, budget, clock, alone=True), Event()
+    feed, woken = Feed(RUN, ring.blocks.path, budget, clock, alone=True), Event()
     feed.waiters.add(woken)
     for _ in range(3):
         woken.clear()
@@ -129,7 +129,7 @@ def test_no_line_waits_longer_than_the_pace(ring: RingWriter) -> None:
 
 def test_only_processor_time_counts(ring: RingWriter) -> None:
     """Time for which a wake-up waits for a processor does not delay the next one."""
-    feed, woken = Feed(RUN, ring.path, Budget(), TickingClock(0.005, 0.0002), alone=True), Event()
+    feed, woken = Feed(RUN, ring.blocks.path, Budget(), TickingClock(0.005, 0.0002), alone=True), Event()
     feed.tails.add(Standing())
     feed.waiters.add(woken)
     for _ in range(3):

@@ -19,6 +19,7 @@ from api.streams.unit_stream import UnitStream
 from logring.layout import STDOUT, RingShape
 from logring.ring.writer import RingWriter
 from store.runs import runs_by_unit
+from store.runs.runs_by_unit import RunScope
 from store.runs.writes import Run
 from supervisor.host.clock import Clock
 from tests.api.support.records import make_run, now_ms
@@ -40,7 +41,7 @@ class RestingClock(Clock):
 
 
 class Rings:
-    """The hub of a worker: the rings of some runs, whose bells the test rings itself."""
+    """The feeds of a worker: the rings of some runs, whose bells the test rings itself."""
 
     def __init__(self, directory: Path, runs: list[Run]) -> None:
         self._directory = directory
@@ -48,7 +49,7 @@ class Rings:
         self.streams: dict[Any, None] = {}
         self.ends = SimpleNamespace(enter=lambda run_id: Watch(run_id, urgent=False), leave=lambda _watch: None)
         self.feeds: dict[str, Feed] = {}
-        self.writers = [RingWriter(self.paths(run)[0], run.id, RingShape(0, 4, 65536)) for run in runs]
+        self.writers = [RingWriter.new(self.paths(run)[0], run.id, RingShape(0, 4, 65536)) for run in runs]
 
     def start(self) -> None:
         """There is nothing to start."""
@@ -89,11 +90,11 @@ def stream(rings: Rings, runs: list[Run]) -> Iterator[UnitStream]:
     """A stream of the new lines of all these runs."""
 
     def reads(function: Any, *_arguments: object) -> Any:
-        return {runs_by_unit.running_runs: runs, units.resolve: frozenset({"web"})}.get(function, [])
+        return {runs_by_unit.running_runs: runs, units.resolve: RunScope(frozenset({"web"}))}.get(function, [])
 
     units = Units(("web",), None, None, None)
     context: Any = SimpleNamespace(
-        hub=rings, reads=reads, files=lambda function, *arguments: function(*arguments), stopping=Event()
+        feeds=rings, reads=reads, files=lambda function, *arguments: function(*arguments), stopping=Event()
     )
     query = {"from": 1, "since": None, "until": None, "follow": None, "stream": None, "grep": None}
     ours, theirs = socket.socketpair()

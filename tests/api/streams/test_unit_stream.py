@@ -92,7 +92,13 @@ def start(daemon: Daemon, task: str, **columns: Any) -> tuple[Run, Log]:
 
 def finish(daemon: Daemon, run: Run, log: Log, **columns: Any) -> None:
     log.finish()
-    values = {"exit_code": 0, "started_at": run.started_at, "ended_at": now_ms(), "lines": log.ring.lines, **columns}
+    values = {
+        "exit_code": 0,
+        "started_at": run.started_at,
+        "ended_at": now_ms(),
+        "lines": log.ring.blocks.lines,
+        **columns,
+    }
     daemon.update(run.id, status="ended", end_reason="succeeded", **values)
     daemon.announce("run.ended", runId=run.id, taskName=run.task_name)
 
@@ -303,14 +309,14 @@ def test_the_last_lines_before_a_time(daemon: Daemon, unit: str) -> None:
 
 
 def test_stream_and_grep_filter_lines(daemon: Daemon, unit: str) -> None:
-    """Filters apply to lines of history and to live lines, in any batches, with CRLF as well."""
+    """Filters apply to lines of history and to live lines, in any batches, with CRLF as well, as they are displayed."""
     run, log = start(daemon, unit)
     log.write(b"".join(b"out %d\n" % n for n in range(30)))
     log.write(b"error 7\r\nfine\n", STDERR)
     reader = Reader(daemon, {"from": 0, "grep": "^(out|error) [0-9]*7$"}, task=unit)
     assert [text for _, _, text in reader.lines(4)] == ["out 7", "out 17", "out 27", "error 7\r"]
-    log.write(b"out 1\nout 47\n")
-    assert reader.lines(5)[-1] == (run.id, 33, "out 47")
+    log.write(b"out 1\nout 47\n\x1b[1mout\x1b[m 57\n")
+    assert reader.lines(6)[-2:] == [(run.id, 33, "out 47"), (run.id, 34, "\x1b[1mout\x1b[m 57")]
     reader.close()
     errors = Reader(daemon, {"from": 0, "stream": "stderr"}, task=unit)
     assert errors.lines(2) == [(run.id, 30, "error 7\r"), (run.id, 31, "fine")]
@@ -447,7 +453,7 @@ def test_new_scheduler_makes_no_gap(own: Daemon) -> None:
     own.events.close()
     path = ring_path(own.boot.runtime_dir, "events")
     os.unlink(path)
-    own.events = RingWriter(path, "events", RingShape(0), first_line=100)
+    own.events = RingWriter.new(path, "events", RingShape(0), first_line=100)
     own.event_count = 100
     own.announce("config.reloaded")
     assert reader.lines(2) == [(first.id, 0, "a"), (unannounced.id, 0, "b")]

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from store import accounts, audit, sessions, tokens
-from store.audit import Entry
+from store.audit import AuditEntry
 from store.database import Database
 from store.runs import writes as runs
 from supervisor.ipc.messages import DaemonSettings, Decoder, encode
 from tests.api.support.records import make_run, now_ms
 
 _LATE = ("audit", "login_succeeded", "session_touch", "token_touch")
+_UNRECORDED = ("stop", "units", "bulk_delete", "bulk_stop", "bulk_rerun")
+"""Operations that answer before their effect is stored, or whose audit entry has a text of the real scheduler."""
 _ENDING_S = 30.0
 
 
@@ -35,7 +37,7 @@ class Scheduler:
         """The requests, except those after the answer to a request, perhaps in the next test."""
         self.touched: list[str] = []
         """Hashes of sessions and tokens of which it was told that they are used."""
-        self.audit: list[Entry] = []
+        self.audit: list[AuditEntry] = []
         self.operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.failures: dict[str, int] = {}
         self.hooks: dict[str, dict[str, Any]] = {}
@@ -75,6 +77,12 @@ class Scheduler:
             "notifiers": lambda _args: {"items": []},
             "notifier_test": lambda _args: {"error": None},
             "schedule": lambda _args: {"items": []},
+            "calendars": lambda _args: {"calendars": []},
+            "upcoming": lambda _args: {"items": [], "windows": [], "pause": None, "clock_changes": [], "next": None},
+            "windows": lambda _args: {"windows": []},
+            "window_start": lambda _args: {},
+            "window_end": lambda _args: {},
+            "daemon_resume": lambda _args: {},
             "service_start": lambda _args: {},
             "service_stop": lambda _args: {},
             "service_restart": lambda _args: {},
@@ -91,6 +99,7 @@ class Scheduler:
             "token_touch": lambda args: self._touch(tokens.touch, args["hash"]),
             "audit": self._audit,
             "info": lambda _args: {
+                "pid": os.getpid(),
                 "config_path": "/etc/ringward.toml",
                 "config_loaded_at": 1_700_000_000_000,
                 "config_warnings": ["a warning"],
@@ -144,7 +153,7 @@ class Scheduler:
             return {"found": function(self._db, *args)}
 
     def _audit(self, args: dict[str, Any]) -> dict[str, Any]:
-        by_key = {key: Entry(*entry) for key, entry in args["entries"].items()}
+        by_key = {key: AuditEntry(*entry) for key, entry in args["entries"].items()}
         answer = self._with_db(audit.append, by_key)
         self.audit += by_key.values()
         return answer
@@ -231,7 +240,12 @@ class Scheduler:
                         return
 
     def _answer(self, frame: dict[str, Any]) -> dict[str, Any]:
+        entry = frame.get("audit")
         try:
-            return {"ok": True, "result": self.operations[frame["op"]](frame["args"])}
+            result = self.operations[frame["op"]](frame["args"])
+            if entry is None or frame["op"] in _UNRECORDED or not result.get("found", True):
+                return {"ok": True, "result": result}
+            self._audit({"entries": dict([entry])})
+            return {"ok": True, "result": result, "recorded": True}
         except Refusal as err:
             return {"ok": False, "status": err.status, "detail": str(err), "errors": err.errors}

@@ -80,7 +80,7 @@ class Daemon:
         self.lock = threading.Lock()
         self.bells = Bells(self.boot)
         self.scheduler = Scheduler(self.boot, self.db, self.lock)
-        self.events = RingWriter(ring_path(str(runtime), "events"), "events", RingShape(0))
+        self.events = RingWriter.new(ring_path(str(runtime), "events"), "events", RingShape(0))
         self.event_count = 0
         self.log = path / "api.log"
         self.pid = 0

@@ -31,7 +31,7 @@ class Log:
     ) -> None:
         self._bells = bells
         self._run = run
-        self.ring = RingWriter(
+        self.ring = RingWriter.new(
             ring_path(boot.runtime_dir, run.id),
             run.id,
             RingShape(file_blocks, blocks, block_size),

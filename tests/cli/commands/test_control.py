@@ -230,8 +230,71 @@ def test_stop_of_everything(ringward: Ringward, daemon: FakeDaemon, monkeypatch:
     assert posted(daemon) == [("/api/units/stop", {}, {"all": True})]
 
 
+def test_usual_duration_in_ps(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Beside a running task stands how long it usually takes."""
+    task = {"name": "t", "kind": "task", "active": {"running": 1, "pending": 0}, "usualMs": 243_217}
+    idle = {**task, "name": "u", "active": {"running": 0, "pending": 0}}
+    daemon.on("GET", "/api/tasks", {"items": [task, idle]})
+    lines = ringward("ps").stdout.splitlines()
+    assert ("running, usually 4m 3s" in lines[1], "usually" in lines[2]) == (True, False)
+
+
+def test_deadline_in_ps(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Beside an active task stands when it is to be done, and beside any task that it is late."""
+    at = "2026-06-01T06:00:00.000Z"
+    running = {"name": "t", "kind": "task", "active": {"running": 1, "pending": 0}, "doneBy": at}
+    late = {"name": "u", "kind": "task", "active": {"running": 0, "pending": 0}, "doneBy": at, "lateSince": at}
+    daemon.on("GET", "/api/tasks", {"items": [running, late]})
+    _, first, second = ringward("ps").stdout.splitlines()
+    assert first.split("\t")[2] == f"running, due {at}"
+    assert second.split("\t")[2] == f"idle, late (due {at})"
+
+
 def test_rolling_restart_in_ps(ringward: Ringward, daemon: FakeDaemon) -> None:
     """The progress of a rolling restart is shown beside the state."""
     web = {"name": "web", "kind": "service", "state": "starting", "rolling": {"done": 1, "total": 3}}
     daemon.on("GET", "/api/tasks", {"items": [web]})
     assert "starting (rolling 1/3)" in ringward("ps").stdout
+
+
+def test_disabled_service(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A start names who disabled a service, and fails if the service was named; --note needs --disable."""
+    withheld = {"by": "anna", "at": "2026-11-26T03:05:00.000Z", "note": "a disk"}
+    daemon.on("GET", "/api/tasks/web", {**service(), "withheld": withheld})
+    answers(daemon, "start", "disabled")
+    for name, code, said in (
+        ("web", exit_codes.REFUSED, "web did not start: it is disabled by anna since "),
+        ("w*", 0, "web is left out: it is disabled by anna since "),
+    ):
+        result = ringward("start", name)
+        assert (result.exit_code, said in result.stderr) == (code, True)
+        assert ": a disk; start it with: ringward start --enable web" in result.stderr
+    answers(daemon, "stop", "stopped", runIds=[])
+    assert ringward("stop", "--disable", "--note", "a disk", "web").exit_code == 0
+    assert posted(daemon)[-1] == ("/api/units/stop", {}, {"names": ["web"], "disable": True, "note": "a disk"})
+    assert ringward("stop", "--note", "a disk", "web").exit_code == exit_codes.USAGE
+
+
+def test_pause_with_an_end(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A pause may have an end and a note, also that of the whole daemon; contradictory options are errors."""
+    answers(daemon, "pause", "paused")
+    for path in ("pause", "resume"):
+        daemon.on("POST", f"/api/daemon/{path}", Answer(204))
+    until = "2099-11-20T22:00:00.000Z"
+    assert ringward("pause", "web", "--until", "2099-11-20T22:00Z", "--note", "a disk").exit_code == 0
+    assert ringward("pause", "--daemon", "--until", "2099-11-20T22:00Z").exit_code == 0
+    assert ringward("pause", "web", "--for", "2h").exit_code == 0
+    assert ringward("resume", "--daemon").exit_code == 0
+    first, second, third, last = posted(daemon)
+    assert first == ("/api/units/pause", {}, {"names": ["web"], "until": until, "note": "a disk"})
+    assert second == ("/api/daemon/pause", {}, {"until": until})
+    assert third[2]["until"].endswith("Z")
+    assert last == ("/api/daemon/resume", {}, None)
+    for arguments in (
+        ["web", "--until", "never"],
+        ["web", "--until", "2020-01-01"],
+        ["web", "--for", "x"],
+        ["web", "--for", "1h", "--until", "22:00"],
+        ["web", "--daemon"],
+    ):
+        assert ringward("pause", *arguments).exit_code == exit_codes.USAGE, arguments

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from supervisor.cli.units.unit_log_printer import moment_of
+from supervisor.cli.units.option_times import moment_of
 
 NOW = datetime.fromisoformat("2026-11-21T12:00:00+01:00")
 

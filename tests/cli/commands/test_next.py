@@ -22,7 +22,7 @@ def test_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
     """The requested number of times is shown, with effects of clock changes and jitter, and the required slots."""
     definition = {"uses": {"db": 1, "gpu": 2}}
     daemon.on("GET", "/api/tasks/backup", {"name": "backup", "kind": "task", "definition": definition})
-    daemon.on("GET", "/api/tasks/backup/schedule", {"items": [LATER, GAP]})
+    daemon.on("GET", "/api/tasks/backup/schedule", {"items": [LATER, {**GAP, "params": {"full": "true"}}]})
     slots = "slots db, gpu (2)"
     assert rows(ringward("next", "backup", "-n", "2").stdout) == [
         ["TASK", "STARTS", "LOCAL TIME", "NOTE"],
@@ -31,11 +31,22 @@ def test_one_task(ringward: Ringward, daemon: FakeDaemon) -> None:
             "backup",
             "2026-03-29T01:00:00.000Z",
             "2026-03-29T03:00:00+02:00",
-            f"gap: this local time does not exist; needs {slots}",
+            f"gap: this local time does not exist; with full=true; needs {slots}",
         ],
     ]
     assert daemon.requests_to("/api/tasks/backup/schedule")[0].query == {"count": "2"}
-    assert json.loads(ringward("next", "--json", "backup").stdout)[1] == {"taskName": "backup", **GAP}
+    assert json.loads(ringward("next", "--json", "backup").stdout)[1] == {
+        "taskName": "backup",
+        **GAP,
+        "params": {"full": "true"},
+    }
+
+
+def test_deadline(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A time says when its work is to be done."""
+    daemon.on("GET", "/api/tasks/backup", {"name": "backup", "kind": "task"})
+    daemon.on("GET", "/api/tasks/backup/schedule", {"items": [{**LATER, "doneBy": "2026-03-29T04:00:00.000Z"}]})
+    assert rows(ringward("next", "backup").stdout)[1][3] == "due 2026-03-29T04:00:00.000Z"
 
 
 def test_all_tasks(ringward: Ringward, daemon: FakeDaemon) -> None:
@@ -55,6 +66,37 @@ def test_all_tasks(ringward: Ringward, daemon: FakeDaemon) -> None:
     daemon.on("GET", "/api/tasks/b/schedule", {"items": [GAP]})
     assert [row[0] for row in rows(ringward("next").stdout)[1:]] == ["a", "b"]
     assert [row[0] for row in rows(ringward("next", "-n", "1").stdout)[1:]] == ["a"]
+
+
+def test_upcoming_runs(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """Many runs of a day are one row; who paused all schedules is said, and tasks that run later follow."""
+    entries = [
+        {"kind": "closed", "taskName": "b", "at": "2026-03-28T00:00:00.000Z", "cause": "calendar: weekend"},
+        {"kind": "run", "taskName": "b", "cause": "after the window release", **GAP},
+        {"kind": "runs", "taskName": "a", "count": 288, "until": "2026-03-29T23:55:00.000Z", **LATER},
+        {"kind": "run", "taskName": "other", **LATER},
+    ]
+    pause = {"by": "anna", "at": "2026-03-28T00:00:00.000Z", "note": "release"}
+    daemon.on("GET", "/api/upcoming", {"items": entries, "pause": pause, "windows": [{"name": "release"}]})
+    tasks = [{"name": name, "kind": "task", "nextRunAt": LATER["at"]} for name in ("a", "b", "rare")]
+    daemon.on("GET", "/api/tasks", {"items": tasks})
+    daemon.on("GET", "/api/tasks/rare/schedule", {"items": [{"at": "2027-01-01T00:00:00.000Z", "local": "later"}]})
+    result = ringward("next", "a", "b", "rare*")
+    assert "all schedules are paused by anna" in result.stderr
+    assert "the window release is open until someone ends it: ringward window end release" in result.stderr
+    assert [(row[0], row[3]) for row in rows(result.stdout)[1:]] == [
+        ("a", "288 runs until 2026-03-29T23:55:00.000Z"),
+        ("b", "gap: this local time does not exist; after the window release"),
+        ("rare", ""),
+    ]
+
+
+def test_requested_run(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A run that was requested for a time is listed with its id, also if its task has no schedule."""
+    daemon.on("GET", "/api/tasks", {"items": [{"name": "a", "kind": "task", "active": {"running": 0, "pending": 1}}]})
+    run_id = "01M7Y4S5W8ZZEFJCB1RHHNKRSN"
+    daemon.on("GET", "/api/tasks/a/schedule", {"items": [{**LATER, "runId": run_id}]})
+    assert [row[-1] for row in rows(ringward("next").stdout)[1:]] == [f"requested: run {run_id}"]
 
 
 def test_unknown_task(ringward: Ringward, daemon: FakeDaemon) -> None:

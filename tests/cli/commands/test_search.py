@@ -38,11 +38,12 @@ def test_nothing_found(ringward: Ringward, daemon: FakeDaemon) -> None:
 def test_options(ringward: Ringward, daemon: FakeDaemon) -> None:
     """Each option becomes a parameter of the request."""
     daemon.on("GET", PATH, result_page("a"))
-    options = ("--regex", "-i", "--stream", "stderr", "--run", RUN.lower(), "-n", "7")
+    options = ("--regex", "-i", "--raw", "--stream", "stderr", "--run", RUN.lower(), "-n", "7")
     assert ringward("search", *options, "job", "--", "-a|b").exit_code == 0
     assert daemon.requests_to(PATH)[0].query == {
         "q": "-a|b",
         "regex": "true",
+        "raw": "true",
         "stream": "stderr",
         "runId": RUN,
         "limit": "8",
@@ -98,10 +99,11 @@ def test_json(ringward: Ringward, daemon: FakeDaemon) -> None:
 @pytest.mark.parametrize(
     ("options", "pattern", "shown"),
     [
-        ((), "lo", "hel\x1b[1;31mlo\x1b[0m ^[]0;x Lo"),
-        (("-i",), "LO", "hel\x1b[1;31mlo\x1b[0m ^[]0;x \x1b[1;31mLo\x1b[0m"),
-        (("--regex",), "^h|o$", "\x1b[1;31mh\x1b[0mello ^[]0;x L\x1b[1;31mo\x1b[0m"),
-        (("--regex",), "(", "hello ^[]0;x Lo"),
+        ((), "lo", "hel\x1b[1;31mlo\x1b[0m ^G Lo"),
+        (("-i",), "LO", "hel\x1b[1;31mlo\x1b[0m ^G \x1b[1;31mLo\x1b[0m"),
+        (("--regex",), "^h|o$", "\x1b[1;31mh\x1b[0mello ^G L\x1b[1;31mo\x1b[0m"),
+        (("--regex",), "^hel+o ", "\x1b[1;31mhello \x1b[0m^G Lo"),
+        (("--regex",), "(", "hello ^G Lo"),
     ],
 )
 def test_colours_on_a_terminal(
@@ -112,15 +114,15 @@ def test_colours_on_a_terminal(
     pattern: str,
     shown: str,
 ) -> None:
-    """Matches are coloured, the line's own colours are removed, and control sequences are made visible."""
-    daemon.on("GET", PATH, result_page("hel\x1b[31mlo\x1b[0m \x1b]0;x Lo"))
+    """Matches are coloured, the line's own escape sequences are removed, and control characters are made visible."""
+    daemon.on("GET", PATH, result_page("\ufeffhel\x1b[31mlo\x1b[0m \x1b]0;x\x07\x07 Lo"))
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _self: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     result = ringward("search", *options, "job", pattern)
     assert result.stdout == f"\x1b[36m{RUN}:0:\x1b[0m {shown}\n"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert ringward("search", *options, "job", pattern).stdout == f"{RUN}:0: hello ^[]0;x Lo\n"
+    assert ringward("search", *options, "job", pattern).stdout == f"{RUN}:0: hello ^G Lo\n"
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ def test_tables(ringward: Ringward) -> None:
     result = ringward("simulate", "--from", "2026-10-01", "--days", "31", "--duration", "often=1h")
     assert result.exit_code == 0, result.output
     rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert ["nightly", "32", "-", "-", "-", "-", "-", "1", "-", "-"] in rows
-    assert ["often", "893", "1h", "-", "446", "-", "-", "-", "-", "-"] in rows
+    assert ["nightly", "32", "-", "-", "-", "-", "-", "1", "-", "-", "-"] in rows
+    assert ["often", "893", "1h", "-", "446", "-", "-", "-", "-", "-", "-"] in rows
     assert ["2026-10-25", "nightly", "Europe/Prague", "-", "1", "1"] in rows
     assert [row[3] for row in rows if len(row) == 4 and row[0] == "2"] == ["nightly, often"]
     assert len([row for row in rows if len(row) == 4 and row[0].isdecimal() and len(row[0]) == 2]) == 24

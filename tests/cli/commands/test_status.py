@@ -35,6 +35,14 @@ def task(name: str, reason: str | None, **more: Any) -> dict[str, Any]:
     } | more
 
 
+def test_late_task(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A task that is late needs attention, even if its last run succeeded."""
+    record = task("t", "succeeded", lateSince="2026-06-01T06:00:00.000Z")
+    daemon.on("GET", "/api/tasks/t", record)
+    result = ringward("status", "t")
+    assert (result.exit_code, "late: its work was to be done by 2026-06-01" in result.stdout) == (1, True)
+
+
 def service(name: str, state: str) -> dict[str, Any]:
     return {"name": name, "kind": "service", "state": state, "active": {"running": 1, "pending": 0}}
 
@@ -68,6 +76,7 @@ def test_nothing_needs_attention(ringward: Ringward, daemon: FakeDaemon) -> None
         ([], {"configStale": True}, "configuration"),
         ([], {"configWarnings": ["no such user"]}, "configuration"),
         ([], {"inotifyProblems": ["raise fs.inotify.max_user_watches"]}, "on_change"),
+        ([], {"logProblems": ["t 01J: its output waits: Input/output error"]}, "logs"),
         ([], {"schedulerActive": False}, "scheduler"),
         ([], {"schedulerActive": False, "readyz": problem(503, "Not ready")}, "scheduler"),
         ([], {"readyz": problem(503, "Not ready")}, "database"),
@@ -83,6 +92,32 @@ def test_attention(
     result = ringward("status", "--json")
     assert result.exit_code == exit_codes.REFUSED
     assert [entry["what"] for entry in json.loads(result.output)["attention"]] == [check]
+
+
+def test_advice(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A warning about what a run would lack is shown, and does not need attention; older daemons have none."""
+    answering(daemon, [], configWarnings=["no such user"], configAdvice=["no such user"])
+    result = ringward("status")
+    assert (result.exit_code, "\nWarnings about the configuration: 1\n" in result.output) == (exit_codes.OK, True)
+    assert "no such user" in result.output
+    answering(daemon, [])
+    assert "Warnings about the configuration" not in ringward("status").output
+
+
+def test_reason_of_a_service(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """The text about a service has the detail of an instance in that state."""
+    instances = [{"state": "running", "detail": "warm"}, {"state": "fatal", "detail": "not ready within 1s"}]
+    answering(daemon, [service("web", "fatal") | {"instances": instances}])
+    (entry,) = json.loads(ringward("status", "--json").output)["attention"]
+    assert entry["text"] == "fatal: failed too often in a row: not ready within 1s"
+
+
+def test_starting_daemon(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """A daemon that is starting needs no attention."""
+    answering(daemon, [], starting=True, schedulerActive=False)
+    assert ringward("status").output == "The daemon is starting.\n"
+    result = ringward("status", "--json")
+    assert (result.exit_code, json.loads(result.output)["attention"]) == (exit_codes.OK, [])
 
 
 def test_no_daemon(ringward: Ringward) -> None:
@@ -160,10 +195,27 @@ def test_misspelt_command(ringward: Ringward) -> None:
         (("rm", "--since", "1h"), "--after"),
         (("rm", "--statsu", "failed"), "--status"),
         (("logs", "--tail", "5", "x"), "--lines"),
+        (("stat",), "Did you mean status?"),
+        (("describe", "x"), "Did you mean status?"),
+        (("inspect", "x"), "Did you mean status?"),
+        (("show", "x"), "Did you mean status?"),
+        (("disable", "x"), "ringward stop --disable SERVICE"),
+        (("services",), "Did you mean ps?"),
+        (("runs", "-n", "5"), "Did you mean --limit?"),
+        (("runs", "--last", "5"), "Did you mean --limit?"),
+        (("runs", "--failed"), "Did you mean --status failed?"),
+        (("ps", "-a"), "Did you mean --all?"),
+        (("ps", "-o", "json"), "Did you mean --json?"),
+        (("ps", "--format", "json"), "Did you mean --json?"),
+        (("ps", "--format=json"), "Did you mean --json?"),
+        *(((word,), None) for word in ("cp", "exit", "prune", "port", "rest", "set", "shutdown", "srop", "strap")),
+        (("service", "unistall"), None),
+        (("stop", "--time", "5"), None),
+        (("logs", "--tial", "5"), None),
     ],
 )
 def test_synonyms_of_commands(ringward: Ringward, words: tuple[str, ...], suggestion: str | None) -> None:
-    """A synonym is suggested before a similar spelling; without a match, nothing is suggested."""
+    """A synonym is suggested before a similar spelling; nothing is suggested rather than something wrong."""
     result = ringward(*words, plain=True)
     assert result.exit_code == exit_codes.USAGE
     if suggestion is None:
@@ -186,3 +238,42 @@ def test_stepped_clock(ringward: Ringward, daemon: FakeDaemon) -> None:
         "trust-clock",
     ):
         assert text in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("help",), ("--help",)),
+        (("help", "ps"), ("ps", "--help")),
+        (("help", "token", "create"), ("token", "create", "--help")),
+        (("version",), ("--version",)),
+        (("-V",), ("--version",)),
+    ],
+)
+def test_help_and_version_as_words(ringward: Ringward, words: tuple[str, ...], option: tuple[str, ...]) -> None:
+    """`help`, `help COMMAND` and `version` do what the options do."""
+    result = ringward(*words, plain=True)
+    assert result.exit_code == 0
+    assert result.output == ringward(*option, plain=True).output
+
+
+def test_status_of_a_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
+    """`status NAME` shows the named unit as `ps` does, and what is wrong with it; other units do not count."""
+    units = {unit["name"]: unit for unit in (task("bad", "failed"), task("good", "succeeded"), service("web", "fatal"))}
+    answering(daemon, list(units.values()))
+    for name, unit in units.items():
+        daemon.on("GET", f"/api/tasks/{name}", unit)
+    good = ringward("status", "good")
+    assert good.exit_code == exit_codes.OK
+    assert "Nothing needs attention." in good.stdout
+    assert good.stdout.splitlines()[0] == ringward("ps", "good").stdout.splitlines()[0]
+    bad = ringward("status", "bad", "good")
+    assert bad.exit_code == exit_codes.REFUSED
+    assert "last run failed (exit code 3)" in bad.stdout
+    assert "fatal" not in bad.stdout
+    shown = json.loads(ringward("status", "--json", "web").stdout)
+    assert [unit["name"] for unit in shown["units"]] == ["web"]
+    assert [entry["what"] for entry in shown["attention"]] == ["web"]
+    missing = ringward("status", "wbe")
+    assert (missing.exit_code, missing.stdout) == (exit_codes.REFUSED, "")
+    assert 'no task or service named "wbe" (did you mean "web"?)' in missing.stderr

@@ -11,24 +11,27 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from supervisor.cli import exit_codes
+from supervisor.cli.commands.daemon import recover
+from supervisor.cli.commands.daemon import up as up_command
 from supervisor.cli.main import cli
 from supervisor.config.problems import UnusableObject
-from supervisor.ipc import listening_sockets
+from supervisor.ipc import listening_sockets, stale_helpers
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.startup import admin_password, data_directory, runtime_directory
-from supervisor.startup.refusal import Cause, NotStarted
+from supervisor.startup import admin_password, api_access, data_directory, early_api_server, runtime_directory
+from supervisor.startup.refusal import NotStarted, RefusalCause
 from supervisor.tools.doctor import data
 
 CONFIG = "[tasks.a]\nrun = 'x'\n[services.b]\nrun = 'x'\n[services.c]\nrun = 'x'\n"
 
 
 @dataclass
-class Executed(Exception):
+class Executed:
     """The intercepted execution of the root."""
 
     program: str
@@ -61,6 +64,7 @@ def shared_memory() -> Iterator[Path]:
 def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
     """Call ``ringward up`` with a configuration; nothing is bound or executed."""
     locks: list[int] = []
+    roots: list[Executed] = []
 
     def execv(program: str, arguments: list[str]) -> None:
         options = dict(zip(arguments[5::2], arguments[6::2], strict=True))
@@ -68,7 +72,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
             start = json.load(memory)
         locks.extend((int(options["--place"]), int(options["--lock"])))
         boot = DaemonSettings.from_dict(start["boot"])
-        raise Executed(program, arguments, boot, start["api"], locks[-1], locks[-2], dict(os.environ))
+        roots.append(Executed(program, arguments, boot, start["api"], locks[-1], locks[-2], dict(os.environ)))
 
     monkeypatch.setattr(os, "execv", execv)
     monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
@@ -79,8 +83,7 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         path.write_text(config)
         path.chmod(0o644)
         result = CliRunner().invoke(cli, ["up", *args], prog_name="ringward")
-        executed = result.exception if isinstance(result.exception, Executed) else None
-        return Outcome(result, executed)
+        return Outcome(result, roots.pop() if roots else None)
 
     yield call
     for lock in locks:
@@ -110,6 +113,41 @@ def test_root_arguments(up: Up, tmp_path: Path, shared_memory: Path) -> None:
     assert os.get_inheritable(outcome.executed.lock)
     assert (tmp_path / "data/lock").read_text() == f"{os.getpid()}\n"
     assert stat.S_IMODE((tmp_path / "data/id").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        (recover, "allow"),
+        (api_access, "share"),
+        (up_command, "_banner"),
+        (stale_helpers, "end"),
+        (early_api_server, "started"),
+        (listening_sockets, "listen"),
+        (data_directory, "store_identity"),
+        (os, "execv"),
+    ],
+    ids=lambda step: step[1],
+)
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space"), KeyboardInterrupt()], ids=["error", "Ctrl-C"])
+def test_failed_start(
+    up: Up, shared_memory: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str], error: BaseException
+) -> None:
+    """A start that fails at any step leaves no runtime directory, unless an earlier daemon has left files there."""
+    first = boot_of(up())
+    shutil.rmtree(first.runtime_dir)
+
+    def fails(*_args: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(*step, fails)
+    assert up().result.exit_code != 0
+    assert os.listdir(shared_memory / "ringward") == []
+    left = Path(first.runtime_dir, "01M7Y4S5W8ZZEFJCB1RHHNKRSN.ring")
+    left.parent.mkdir(mode=0o700)
+    left.touch()
+    assert up().result.exit_code != 0
+    assert left.exists()
 
 
 def test_readiness_descriptor(up: Up) -> None:
@@ -317,7 +355,16 @@ class TestDataDirectory:
         for name in ("file", "file/below", "file/far/below"):
             with pytest.raises(NotStarted, match="is not a directory, or its parent is not") as caught:
                 data_directory.prepare(str(tmp_path / name))
-            assert caught.value.cause is Cause.DATA_DIRECTORY
+            assert caught.value.cause is RefusalCause.DATA_DIRECTORY
+
+    def test_user_without_a_home_directory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A user without a home directory has to name a data directory: the default would depend on where it starts."""
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(NotStarted, match="no home directory; set data_dir"):
+            data_directory.prepare("~/.local/state/ringward")
+        assert list(tmp_path.iterdir()) == []
+        finding = data.directory("~/.local/state/ringward")
+        assert (finding.verdict, finding.remedy) == ("fail", "set data_dir in [daemon], or HOME")
 
     def test_world_writable_directory(self, tmp_path: Path) -> None:
         """A world-writable directory is refused with the command that fixes its mode."""
@@ -449,7 +496,7 @@ class TestRuntimeDirectory:
             names.pop()
         with pytest.raises(NotStarted) as caught:
             runtime_directory.prepare(self.ID, {})
-        assert caught.value.cause is Cause.DATA_DIRECTORY
+        assert caught.value.cause is RefusalCause.DATA_DIRECTORY
         expected = ["link is not a directory", "file is not a directory", "open is writable by other users"]
         for text in expected + ["foreign belongs to user 12345"] * (os.geteuid() == 0):
             assert text in str(caught.value)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config.files.substitute import substitute
+from supervisor.config.files.substitute import Substituted, referring, refers, substitute
 from supervisor.config.model import Config
 from supervisor.config.problems import InvalidValue, Problem
+from supervisor.config.value_records import Reference
 
 
 @pytest.mark.parametrize(
@@ -112,3 +113,20 @@ def test_all_errors_of_one_value(problems: Callable[..., list[Problem]]) -> None
     """A reference without a value does not hide other errors in the same table."""
     problems_found = problems('[tasks.a]\nrun = "x"\nenv = { A = "${NONE}", B = 1, C = "${NEITHER}" }\n')
     assert {problem.key for problem in problems_found} == {"tasks.a.env.A", "tasks.a.env.B", "tasks.a.env.C"}
+
+
+def test_references_to_steps() -> None:
+    """Where a value may have references to steps, they stay in the text, and its template has them as records."""
+    text = substitute("${A}-${step:a.b:-${A}}$${step:c.d}", {"A": "${step:x.y}"}, "/", referable=True)
+    assert text == "${step:x.y}-${step:a.b:-${A}}${step:c.d}"
+    assert isinstance(text, Substituted)
+    assert text.template == ("${step:x.y}-", Reference("step", "a", "b", "${A"), "}${step:c.d}")
+
+
+def test_argument_with_references() -> None:
+    """In an argument of a command only references to steps have a meaning, and `$$` before them."""
+    assert referring("$HOME ${HOME} $${HOME} ${step:-x}") == "$HOME ${HOME} $${HOME} ${step:-x}"
+    text = referring("$${each:a}${each:a}")
+    assert isinstance(text, Substituted)
+    assert text.template == ("${each:a}", Reference("each", "a"))
+    assert (refers("echo ${step:a.b}"), refers("echo $${step:a.b}"), refers("echo ${step:-a}")) == (True, False, False)

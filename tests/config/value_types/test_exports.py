@@ -95,6 +95,12 @@ def test_selected_units(config: Load, text: str, expected: list[str]) -> None:
             "exports.x.token_file",
             "cannot be combined with username",
         ),
+        ('[exports.x]\ntype = "syslog"\naddress = "unix:/l"\nformat = "bsd"\n', "exports.x.format", "rfc3164"),
+        (
+            '[exports.x]\ntype = "loki"\nurl = "http://l"\nformat = "rfc5424"\n',
+            "exports.x.format",
+            "not a key of the type loki",
+        ),
         ('[exports.x]\ntype = "journald"\npath = "a"\n', "exports.x.path", "not a key of the type journald"),
         ('[exports.x]\ntype = "syslog"\naddress = "udp://h"\nkeep = 1\n', "exports.x.keep", "not a key of the type"),
         *(
@@ -139,6 +145,7 @@ def test_syslog_addresses(config: Load, address: str, expected: str) -> None:
     """A host has the usual port of its protocol; a Unix socket is an absolute path."""
     export_of_config = config(f'[exports.x]\ntype = "syslog"\naddress = "{address}"\n').exports["x"]
     assert (export_of_config.address, export_of_config.facility, export_of_config.tls_ca) == (expected, "daemon", None)
+    assert export_of_config.format is None
 
 
 def test_selection_without_a_match(config: Load) -> None:

@@ -36,6 +36,12 @@ def test_routes(config: Load) -> None:
     ("text", "expected"),
     [
         ('[[routes]]\nnotify = "x"\n', "routes[0].notify[0]: no notifier named"),
+        (
+            '[[routes]]\nnotify = "n"\nmatch = { kinds = ["run.slow"] }\nrepeat = "4h"\n',
+            "routes[0].repeat: has no effect",
+        ),
+        ('[[routes]]\nnotify = "n"\nrepeat = "1s"\n', "routes[0].repeat: must be a duration from 1m"),
+        ('[[routes]]\nnotify = "n"\nunacked_for = "soon"\n', "routes[0].unacked_for: must be a duration such as"),
         ("[[routes]]\nafter = 2\n", "routes[0]: has no notifiers"),
         ('[routes]\nnotify = "n"\n', "routes: must be an array of tables"),
         ('[[routes]]\nnotify = "n"\nmatch = { kinds = ["run.faild"] }\n', 'did you mean "run.failed"?'),

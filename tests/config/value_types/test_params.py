@@ -7,11 +7,13 @@ import pytest
 from supervisor.config.model import Config
 from supervisor.config.problems import Problem
 from supervisor.config.value_records import Param
+from tests.support.host_features import HAS_RE2, needs_re2
 
 Load = Callable[..., Config]
 Problems = Callable[..., list[Problem]]
 
 
+@needs_re2
 def test_declarations(config: Load) -> None:
     """Defaults and choices may be numbers and booleans, which become the text that the command gets."""
     loaded = config(
@@ -99,9 +101,30 @@ def test_declarations(config: Load) -> None:
 )
 def test_mistakes(problems: Problems, params: str, expected: str) -> None:
     """Each mistake is reported once, with its place and the remedy."""
+    if "pattern" in params and not HAS_RE2:
+        pytest.skip("needs google-re2")
     problems_found = problems(f"[tasks.a]\nrun = 'x'\nparams = {params}\n")
     assert len(problems_found) == 1
     assert expected in str(problems_found[0])
+
+
+def test_values_for_expressions(config: Load) -> None:
+    """A cron expression can have values of parameters, also numbers and booleans; the others get the defaults."""
+    loaded = config(
+        """
+        [tasks.a]
+        run = "x"
+        params = [{ name = "full", kind = "flag" }, { name = "DAY", kind = "env" }]
+        cron = [{ cron = "@weekly", params = { full = true, DAY = 7 } }, "@daily", { cron = "@hourly" }]
+        [tasks.b]
+        run = "x"
+        cron = { cron = "@weekly" }
+        """
+    )
+    task = loaded.tasks["a"]
+    assert task.crons == ("@weekly", "@daily", "@hourly")
+    assert task.cron_params == ((("full", "true"), ("DAY", "7")), (), ())
+    assert loaded.tasks["b"].crons == ("@weekly",)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,12 @@ def test_token_lifecycle(daemon: Daemon) -> None:
     headers = {"Authorization": f"Bearer {secret}", "Via": "test"}
     answer = daemon.request("POST", "/api/tasks/build-a/run?wait=60&naming=camel", headers=headers)
     assert (answer.status, answer.json()["triggeredBy"], answer.json()["endReason"]) == (201, "cloud", "succeeded")
+
+    def audited() -> list[list[str]]:
+        return [line.split("\t")[1:6] for line in daemon.cli("audit").stdout.splitlines()[1:]]
+
     assert daemon.request("POST", "/api/tasks/other/run", headers=headers).status == 404
+    until(lambda: len(audited()) == 3, "the rejection, which is sent a moment later")
     assert daemon.request("GET", "/api/daemon", headers=headers).status == 403
     daemon.trigger("other")
     assert daemon.request("GET", "/api/runs", headers=headers).json()["total"] == 1
@@ -34,9 +39,6 @@ def test_token_lifecycle(daemon: Daemon) -> None:
     until(lambda: "lastUsedAt" in daemon.get("/api/tokens").json()["items"][0], "the use to be noted")
     assert daemon.cli("token", "revoke", "ci").returncode == 0
     assert daemon.request("GET", "/api/runs", headers=headers).status == 401
-
-    def audited() -> list[list[str]]:
-        return [line.split("\t")[1:6] for line in daemon.cli("audit").stdout.splitlines()[1:]]
 
     until(lambda: len(audited()) == 5, "the audit")
     peer = audited()[-1][0]

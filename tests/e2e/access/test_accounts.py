@@ -1,10 +1,17 @@
 """User accounts, through the real daemon, whose API server and scheduler are killed in between."""
 
 import base64
+import contextlib
+import http.client
 import json
+import re
 import subprocess
 from typing import Any
 
+from store.daemon_values import get_meta
+from store.database import open_reader
+from supervisor.scheduler.control.access_operations import FAMILIAR
+from tests.support.client import Answer
 from tests.support.daemon import PASSWORD, Daemon
 from tests.support.waiting import until
 
@@ -97,3 +104,34 @@ def test_daemon_password_is_the_admin_account(daemon: Daemon) -> None:
     refused = ringward(daemon, SECRET, "user", "add", "admin", "--role", "viewer")
     assert refused.returncode == 64
     assert "the daemon's own password" in " ".join(refused.stderr.split())
+
+
+def test_known_client_logs_in_during_an_attack(daemon: Daemon) -> None:
+    """Wrong passwords from many addresses do not lock out an address of an earlier login, after a restart either.
+
+    Another address learns how long it must wait.
+    """
+    daemon.write("", http='behind_proxy = ["127.0.0.1"]')
+    daemon.start()
+    address = next(line for line in daemon.config.read_text().splitlines() if line.startswith("listen")).split('"')[1]
+
+    def log_in(client: str, password: str = PASSWORD) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(address)
+        connection.request("GET", "/api/runs", headers={**basic("admin", password), "X-Forwarded-For": client})
+        answer = Answer(connection.getresponse())
+        connection.close()
+        return answer.status, answer.json().get("detail", "")
+
+    def remembered() -> bool:
+        with contextlib.closing(open_reader(str(daemon.data / "ringward.db"), limit_s=None)) as reader:
+            return get_meta(reader, FAMILIAR) is not None
+
+    assert log_in("192.0.2.1")[0] == 200
+    until(remembered, "the login to be stored")
+    daemon.kill_helper("ringward scheduler")
+    for number in range(100):
+        assert log_in(f"10.0.0.{number}", "wrong")[0] == 401
+    assert log_in("192.0.2.1")[0] == 200
+    status, detail = log_in("192.0.2.2")
+    assert status == 429
+    assert re.fullmatch("Too many wrong passwords; try again in [0-9]+ s", detail)

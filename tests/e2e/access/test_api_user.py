@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.host.unix_accounts import system_user
 from tests.e2e.survival.test_removed_runtime_directory import remove
 from tests.e2e.upgrade.test_upgrade import upgrade
 from tests.support.daemon import Daemon
@@ -202,9 +203,9 @@ def test_reads_without_a_scheduler(shared: Apart) -> None:
 def test_older_data_directory_changes_owner(make: Make) -> None:
     """Logs from before the user existed become readable; without the user, everything is private again."""
     daemon = make(user=False).start()
-    assert (
-        "API workers run as root: user ringward does not exist; run: useradd --system ringward" in daemon.own_output()
-    )
+    (command,) = system_user("ringward", "/var/lib/ringward")
+    remedy = f"user ringward does not exist; run: {' '.join(command)}\n"
+    assert f"API workers run as root: {remedy}" in daemon.own_output()
     assert daemon.uids("ringward gunicorn") == {0}
     old = daemon.trigger("hello")
     daemon.log_file(old)
@@ -380,7 +381,8 @@ def test_missing_api_user_is_refused(make: Make) -> None:
     line = daemon.config.read_text().split("\n").index('user = "no-such-user"') + 1
     status, message = refusal(daemon)
     expected = f"{daemon.config}:{line}: http.user: no such user on this host: no-such-user"
-    assert (status, expected in message, "useradd --system no-such-user" in message) == (78, True, True), message
+    remedy = " ".join(system_user("no-such-user", "/var/lib/ringward")[0])
+    assert (status, expected in message, f"run: {remedy}" in message) == (78, True, True), message
     tried = daemon.cli("validate")
     assert tried.returncode == 78
     assert expected in tried.stderr

@@ -1,6 +1,11 @@
 """A disk that does not accept logs, through the real daemon."""
 
-from tests.support.daemon import Daemon, program
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon, program, shell_program
 from tests.support.waiting import until
 
 
@@ -25,6 +30,34 @@ def test_output_waits_for_its_log_file(daemon: Daemon) -> None:
     raw = daemon.get(f"/api/runs/{big}/log/raw").body
     assert raw == b"".join(b"%099d\n" % number for number in range(60_000))
     assert daemon.texts(small["id"]) == ["hello"]
+
+
+class LimitedFiles(Daemon):
+    """A daemon under a limit on the size of files (``ulimit -f``), of which the rings and the reserve need the most."""
+
+    def command(self) -> list[str]:
+        return ["prlimit", "--fsize=20000000", *super().command()]
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[LimitedFiles]:
+    new_daemon = LimitedFiles(tmp_path)
+    yield new_daemon
+    new_daemon.clean()
+
+
+def test_limit_on_the_size_of_files(limited: LimitedFiles) -> None:
+    """A log that reaches the limit keeps its newest lines, and its run ends as without a limit."""
+    daemon = limited
+    flood = f"{shell_program('floods')} 60000000"
+    daemon.write(f'[tasks.t]\nrun = "{flood}; echo last"\n')
+    daemon.start()
+    run = daemon.ended(daemon.trigger("t"))
+    assert run["endReason"] == "succeeded"
+    assert daemon.get(f"/api/runs/{run['id']}/log?from=-1").json()["lines"][0]["text"] == "last"
+    (path,) = until(lambda: list(daemon.data.rglob(f"{run['id']}.log")), "the log file")
+    assert 15_000_000 < path.stat().st_size <= 20_000_000
+    assert daemon.get("/api/daemon").json()["logProblems"] == []
 
 
 def test_logs_on_a_missing_disk(daemon: Daemon) -> None:

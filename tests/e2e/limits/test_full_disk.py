@@ -1,6 +1,9 @@
 """The whole data directory on a small full disk: changes are stored in the reserve."""
 
 import contextlib
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 
 from supervisor.scheduler.database.disk_reserve import BYTES
 from tests.e2e.limits.test_shared_memory_is_short import why_not
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, gone
 from tests.support.frozen import in_namespace
 from tests.support.waiting import until
 
@@ -23,8 +26,12 @@ class SmallDisk(Daemon):
         self.data.mkdir(mode=0o700)
         self.before_start = "true"
         """A shell command that runs in the data directory before the daemon starts."""
+        self.namespace: list[str] = []
+        """A command prefix for the namespace of an earlier daemon, whose disk is used."""
 
     def command(self) -> list[str]:
+        if self.namespace:
+            return [*self.namespace, *super().command()]
         script = f'mount -t tmpfs -o size={MEGABYTES}m,mode=700 tmpfs "$1" && (cd "$1" && {self.before_start})'
         script += ' && shift && exec "$@"'
         return [*in_namespace(), "sh", "-c", script, "sh", str(self.data), *super().command()]
@@ -94,8 +101,48 @@ def test_start_on_a_full_disk(daemon: SmallDisk, free: int) -> None:
     daemon.before_start = f"touch lock && head -c {BYTES} /dev/zero > reserve && {filled}"
     daemon.start()
     assert not (daemon.disk / "reserve").exists()
+    assert daemon.get("/api/daemon").json()["configWarnings"] == []
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
     until(lambda: "disk.full" in daemon.kinds(), "the notification")
     (daemon.disk / "ballast").unlink()
     until(lambda: daemon.kinds()[0] == "disk.recovered", "it to recover")
     assert (daemon.disk / "reserve").stat().st_size == BYTES
+
+
+@pytest.mark.parametrize(
+    ("spoil", "repair", "reason"),
+    [
+        ("rm -f reserve && ! cat /dev/zero > ballast", "rm ballast", "full"),
+        ("mount -o remount,ro .", "mount -o remount,rw .", "read-only"),
+    ],
+)
+def test_start_without_a_writable_disk(daemon: SmallDisk, spoil: str, repair: str, reason: str) -> None:
+    """A start on a read-only disk, or a full one without a reserve, ends and names the runs of a killed supervisor."""
+    daemon.write('[tasks.t]\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    run = daemon.trigger("t")
+    process = until(lambda: daemon.children("sleep 1000"), "its process")[0]
+    until(lambda: daemon.run(run)["status"] == "running", "the run, as it is stored")
+    namespace = os.open(f"/proc/{daemon.pid}/ns/mnt", os.O_RDONLY)
+    scheduler = daemon.helper("ringward scheduler")
+    daemon.namespace = ["nsenter", f"--mount=/proc/{os.getpid()}/fd/{namespace}"]
+    daemon.stop(signal.SIGKILL)
+
+    def sh(command: str) -> bool:
+        words = [*daemon.namespace, "sh", "-c", f"cd {daemon.data} && {command}"]
+        return subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0
+
+    until(lambda: gone(scheduler), "its scheduler to end")
+    until(lambda: sh(spoil), "its files to be closed")
+    assert process.is_running()
+    daemon.launch()
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 73
+    assert gone(process)
+    output = daemon.output.read_text()
+    assert f"ringward: ended runs that a killed supervisor left: t ({run})\n" in output
+    assert output.endswith(f"cannot use the data directory {daemon.data}: its file system is {reason}\n")
+    assert sh(repair)
+    daemon.start()
+    os.close(namespace)
+    assert daemon.run(run)["endReason"] == "crashed"

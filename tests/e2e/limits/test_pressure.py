@@ -11,7 +11,7 @@ from tests.support.waiting import until
 
 def test_both_streams_wait_for_the_log_file(daemon: Daemon) -> None:
     """A run that floods both streams while its log file cannot be written waits, and loses nothing."""
-    flood = f"{shell_program('floods')} 2000000"
+    flood = f"{shell_program('floods')} 6000000"  # more than a ring of 4 MiB and a pipe of 1 MiB hold
     daemon.write(f'[tasks.t]\nrun = "{flood} & {flood} >&2 & wait"\n')
     daemon.start()
     (daemon.data / "logs").mkdir(mode=0o700)
@@ -21,7 +21,7 @@ def test_both_streams_wait_for_the_log_file(daemon: Daemon) -> None:
     until(lambda: daemon.run(run_id)["status"] == "running", "it to be known that it runs")
     (daemon.data / "logs" / "t").unlink()
     assert daemon.ended(run_id)["endReason"] == "succeeded"
-    expected = [f"{number:099d}" for number in range(20_000)]
+    expected = [f"{number:099d}" for number in range(60_000)]
     lines = daemon.lines(run_id)
     for stream in ("stdout", "stderr"):
         assert [line["text"] for line in lines if line["stream"] == stream] == expected

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -33,6 +34,9 @@ class ShortMemory(Daemon):
     def command(self) -> list[str]:
         script = f'mount -t tmpfs -o size={MEGABYTES}m,mode=700 tmpfs /run/ringward && exec "$@"'
         return [*in_namespace(), "sh", "-c", script, "sh", *super().command()]
+
+    def client_command(self) -> list[str]:
+        return ["nsenter", "--mount", "-t", str(self.pid), *super().client_command()]
 
     def free(self) -> int:
         """Return the number of free bytes."""
@@ -76,6 +80,20 @@ class Gate:
             os.close(os.open(self._path, os.O_WRONLY | os.O_NONBLOCK))
 
 
+FILLS = """
+import os, sys, time
+
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+os.unlink(sys.argv[1])
+while True:
+    try:
+        os.write(file, bytes(4096))
+    except OSError:  # ENOSPC
+        time.sleep(0.0005)
+"""
+"""A program that takes all room of a file system, also what others give back, until it is ended."""
+
+
 def has_printed(daemon: Daemon, run_id: str) -> bool:
     """Return whether the run waits at the gate."""
     lines: int = daemon.get(f"/api/runs/{run_id}/log?from=-1").json()["totalLines"]
@@ -104,4 +122,30 @@ def test_output_beyond_shared_memory_is_kept(daemon: ShortMemory, tmp_path: Path
     for run in runs:
         assert daemon.get(f"/api/runs/{run}/log/raw").body == PRINTED + b"end\n"
     assert daemon.helper("ringward scheduler").pid == scheduler
+    assert daemon.stop() == 0
+
+
+def test_runs_in_a_full_runtime_directory(daemon: ShortMemory) -> None:
+    """In a full runtime directory, runs lose nothing and an upgrade is answered; all probes report it meanwhile."""
+    daemon.write('[tasks.t]\nrun = "seq 100000"\n')
+    daemon.start()
+    filler = subprocess.Popen([sys.executable, "-Ic", FILLS, f"/proc/{daemon.pid}/root/run/ringward/full"])
+    try:
+        until(lambda: daemon.free() == 0, "no room")
+        run = daemon.ended(daemon.trigger("t"))
+        assert run["endReason"] == "succeeded"
+        assert (
+            daemon.get(f"/api/runs/{run['id']}/log/raw").body == "".join(f"{n}\n" for n in range(1, 100_001)).encode()
+        )
+        until(lambda: daemon.get("/readyz").json()["status"] == "degraded", "the probe to say so")
+        (problem,) = daemon.get("/api/daemon").json()["logProblems"]
+        assert problem.endswith("No space left on device")
+        assert [item["kind"] for item in daemon.get("/api/notifications").json()["items"]] == ["log.disk_pressure"]
+        upgraded = daemon.cli("upgrade")
+        assert upgraded.returncode == 0, upgraded.stderr
+    finally:
+        filler.terminate()
+        filler.wait()
+    until(lambda: daemon.get("/readyz").json()["status"] == "ok", "the end of the problem")
+    assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
     assert daemon.stop() == 0

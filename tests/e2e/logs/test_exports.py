@@ -259,6 +259,37 @@ def test_only_selected_lines_are_delivered(daemon: Daemon, tmp_path: Path) -> No
     assert texts("glob") == {"a1", "err", "a2"}
 
 
+@pytest.mark.lent
+def test_changed_selection_applies_to_active_runs(daemon: Daemon, tmp_path: Path) -> None:
+    """After a reload, an active run is delivered from its beginning, or no more; nothing is delivered twice."""
+    path = tmp_path / "out" / "log"
+    run = 'run = "n=0; while :; do echo $n; n=$((n + 1)); sleep 0.02; done"\n'
+    daemon.write(f"[services.a]\n{run}[services.b]\n{run}" + export(path, "changing", tasks="a"))
+    daemon.start()
+
+    def lines(task: str) -> list[int]:
+        return [record["line"] for run in records(path).values() for record in run if record["task"] == task]
+
+    def select(tasks: object) -> None:
+        before = exporter(daemon)
+        write_again(daemon, export(path, "changing", tasks=tasks))
+        assert daemon.cli("reload").returncode == 0
+        until(lambda: gone(before), "the changed exporter to end")
+
+    until(lambda: lines("a"), "the first lines of a")
+    assert not lines("b")
+    select("b")
+    until(lambda: lines("b"), "the first lines of b")
+    last, before = lines("a")[-1], len(lines("b"))
+    until(lambda: len(lines("b")) > before + 20, "more lines of b")
+    assert lines("a") == [*range(last + 1)]
+    select(["a", "b"])
+    until(lambda: lines("a")[-1] > last, "more lines of a")
+    assert lines("a")[last + 1] > last + 20
+    assert lines("b") == [*range(len(lines("b")))]
+    assert sorted({*lines("a")}) == lines("a")
+
+
 @contextlib.contextmanager
 def server(path: str) -> Iterator[socket.socket]:
     """Yield the Unix socket of a syslog server."""
@@ -273,7 +304,7 @@ def server(path: str) -> Iterator[socket.socket]:
 def test_syslog_with_kills_of_both_sides(daemon: Daemon, tmp_path: Path) -> None:
     """Despite a killed exporter and a replaced syslog server, each line arrives, in order per run."""
     address = f"unix:{tmp_path}/log"
-    daemon.write(UNITS + f'[exports.syslog]\ntype = "syslog"\naddress = "{address}"\n')
+    daemon.write(UNITS + f'[exports.syslog]\ntype = "syslog"\naddress = "{address}"\nformat = "rfc5424"\n')
     daemon.start()
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     pattern = re.compile(rb'<\d+>1 \S+ \S+ \S+ (\S+) (\S+) \[ringward@32473 instance="\d+" line="(\d+)"\] (.*)')

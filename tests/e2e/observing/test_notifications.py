@@ -170,6 +170,8 @@ def test_notify_test(daemon: Daemon, web: Web) -> None:
     done = daemon.cli("notify", "test", "hook")
     assert (done.returncode, done.stdout) == (0, "hook delivered the message\n"), done.stderr
     assert "test" in web.messages[0]["title"]
+    assert daemon.cli("notify", "test", "hook", "--long").returncode == 0
+    assert "Line 20 of 20: xxx" in web.messages[1]["message"]
     done = daemon.cli("notify", "test", "dead")
     assert done.returncode == 1
     assert "dead could not deliver the message" in done.stderr
@@ -235,6 +237,21 @@ silence_alert = "1s"
 
     expected = {(kind, name) for kind in ("run.slow", "run.silent") for name in "ts"}
     until(lambda: listed() == expected, "the service")
+
+
+@pytest.mark.lent
+def test_late_task_is_notified(daemon: Daemon) -> None:
+    """A task whose work is not done by its deadline is late everywhere, and names the run that is active."""
+    daemon.write('[tasks.t]\ncron = "* * * * * *"\nfinish_by = "+1s"\nrun = "exec sleep 1000"\n')
+    daemon.start()
+    late = until(lambda: daemon.get("/api/tasks/t").json().get("lateSince"), "the deadline")
+    items = daemon.get("/api/notifications").json()["items"]
+    (report,) = [item for item in items if item["kind"] == "task.late"]
+    (run,) = daemon.get("/api/tasks/t/runs?status=running").json()["items"]
+    assert f"Run {run['id']} is active." in report["body"]
+    assert daemon.get(f"/api/runs/{run['id']}/details").json()["doneBy"] <= late
+    assert "doneBy" in daemon.get("/api/tasks/t/schedule").json()["items"][0]
+    assert "late (due" in daemon.cli("ps").stdout
 
 
 @pytest.mark.lent

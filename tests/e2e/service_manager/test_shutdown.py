@@ -10,7 +10,7 @@ from functools import partial
 import psutil
 import pytest
 
-from tests.support.daemon import Daemon, program
+from tests.support.daemon import Daemon, gone, program
 from tests.support.waiting import until
 
 ONE_SECOND = 'shutdown_timeout = "1s"'
@@ -27,6 +27,25 @@ def test_sigquit_acts_like_a_second_sigterm(daemon: Daemon) -> None:
     assert daemon.stop(signal.SIGQUIT) == 0
     assert not child.is_running()
     assert daemon.stored_end(run["id"]) == ("daemon_stopped", 128 + signal.SIGKILL)
+
+
+@pytest.mark.parametrize("program_text", ["exec sleep 1000", "trap 'exit 143' TERM; sleep 1000 & wait"])
+def test_signal_to_all_processes(daemon: Daemon, program_text: str) -> None:
+    """Runs that get SIGTERM together with the supervisor, as from killall5, end as daemon_stopped."""
+    daemon.write(f'[tasks.t]\nrun = "{program_text}"\n[services.s]\nrun = "{program_text}"\n', daemon=ONE_HOUR)
+    daemon.start()
+    runs = [daemon.trigger("t"), until(lambda: daemon.runs("s"), "the service")[0]["id"]]
+    until(lambda: all(daemon.run(run)["status"] == "running" for run in runs), "both processes")
+    until(lambda: len([one for one in daemon.family() if one.name() == "sleep"]) == 2, "both commands")
+    with daemon.paused():
+        commands = [process for process in daemon.family() if process.name() == "sleep"]
+        for process in daemon.family():
+            process.terminate()
+        until(lambda: all(map(gone, commands)), "the ends of the runs")
+    assert daemon.process is not None
+    assert daemon.process.wait(60) == 0
+    for run in runs:
+        assert daemon.stored_end(run) == ("daemon_stopped", 128 + signal.SIGTERM)
 
 
 def test_ignored_signals(daemon: Daemon) -> None:

@@ -194,3 +194,31 @@ def test_start_and_stop_order_in_a_random_graph(daemon: Daemon, tmp_path: Path) 
         for other in others:
             assert place[f"up s{other}"] < place[f"up s{unit_number}"]
             assert place[f"down s{unit_number}"] < place[f"down s{other}"]
+
+
+def test_dependents_follow_a_restart(daemon: Daemon) -> None:
+    """With on_restart, a service restarts after its dependency has, and stops while that is stopped."""
+    daemon.write(
+        '[services.db]\nrun = "exec sleep 1000"\n'
+        'ready = { exec = "true", every = "50ms" }\nrestart_delay = "0s"\n'
+        '[services.web]\nrun = "exec sleep 1000"\ndepends_on = [{ name = "db", on_restart = "stop" }]\n'
+    )
+    daemon.start()
+
+    def web() -> str | None:
+        (instance,) = daemon.task("web")["instances"]
+        run_id: str | None = instance["runId"] if instance["state"] == "running" else None
+        return run_id
+
+    def stopped_by(run_id: str) -> object:
+        return daemon.get(f"/api/runs/{run_id}/ending").json()["requestedBy"]
+
+    first = until(web, "the service")
+    assert daemon.cli("restart", "db").returncode == 0
+    second = until(lambda: (now := web()) != first and now, "its restart")
+    assert stopped_by(first) == "db was restarted"
+    assert daemon.cli("stop", "db").returncode == 0
+    until(lambda: daemon.task("web")["instances"][0].get("detail") == "waits for db to be ready: it is stopped", "web")
+    assert stopped_by(str(second)) == "db is stopped"
+    assert daemon.cli("start", "db").returncode == 0
+    until(web, "its start")

@@ -289,3 +289,16 @@ def test_failed_liveness_restarts_the_instance(daemon: Daemon, tmp_path: Path) -
         (said,) = [line for line in daemon.texts(run_record["id"], "system") if "not alive" in line]
         assert ("no WATCHDOG=1 for 9s" if kind == "notify" else "6 times in a row") in said
         assert instance(daemon, kind)["state"] == "backoff", kind
+
+
+@pytest.mark.lent
+def test_service_that_stops_by_itself(daemon: Daemon) -> None:
+    """A service may take longer than its watchdog after STOPPING=1, even if the scheduler is replaced meanwhile."""
+    lines = ("import os, socket, time", f"{SAY.format(b'STOPPING=1')}", "time.sleep(2)")
+    live = 'live = { notify = true, every = "1s", failures = 1 }\ngraceful_stop = "1h"\nrestart = "never"\n'
+    daemon.write(f"[services.s]\nrun = {script(*lines)}\n{live}")
+    daemon.start()
+    until(lambda: instance(daemon).get("detail") == "stopping", "its words")
+    daemon.helper("ringward scheduler").kill()
+    until(lambda: instance(daemon)["state"] == "exited", "its end")
+    assert [run["endReason"] for run in daemon.runs("s")] == ["succeeded"]

@@ -56,6 +56,27 @@ def test_quick_failures_become_fatal(daemon: Daemon) -> None:
     assert [run["endReason"] for run in daemon.runs("s")] == ["failed"] * 3
 
 
+@pytest.mark.parametrize("restart", ["always", "on_failure"])
+def test_service_that_goes_to_the_background(daemon: Daemon, tmp_path: Path, restart: str) -> None:
+    """If a service exits with 0 and leaves a process, its state has the hint to stay in the foreground."""
+    pids = tmp_path / "pid"
+    keys = f'restart = "{restart}"\nrestart_attempts = 0\nhealthy_after = "1h"\n'
+    daemon.write(f"[services.s]\nrun = {program('daemonises', pids)}\n{keys}")
+    daemon.start()
+    state = "fatal" if restart == "always" else "exited"
+    until(lambda: daemon.task("s")["state"] == state, "its end")
+    detail = daemon.task("s")["instances"][0]["detail"]
+    assert detail.startswith(
+        f"it exited with code 0 and left sleep ({pids.read_text()}), so it went to the background; "
+    )
+    if state == "fatal":
+        assert detail in " ".join(daemon.cli("status", "--json").stdout.split())
+        texts = [
+            item["body"] for item in daemon.get("/api/notifications").json()["items"] if item["kind"] == "service.fatal"
+        ]
+        assert detail in texts[0]
+
+
 def test_timed_out_service_restarts(daemon: Daemon) -> None:
     """A service that times out restarts as after any end; a quick end is a quick failure."""
     daemon.write(
@@ -259,7 +280,7 @@ def test_fatal_retry_recovers_a_service(daemon: Daemon, tmp_path: Path) -> None:
     flag.touch()
     reaches(daemon, "running", "mended")
     daemon.config.write_text(daemon.config.read_text().replace("1h", "10ms"))
-    (daemon.data / "config.last").unlink()  # without the copy of the active configuration it reads the file
+    daemon.remove_config_copies()
     daemon.kill_helper("ringward scheduler")
     until(lambda: notified(daemon, "mended")[1:], "it to be back")
     assert notified(daemon, "mended") == [("service.recovered", 1), ("service.fatal", 1)]

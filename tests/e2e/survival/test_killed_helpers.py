@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sqlite3
 from datetime import datetime, timedelta
 from functools import partial
@@ -242,11 +241,6 @@ def test_stale_helpers_are_ended_by_the_next_start(daemon: Daemon) -> None:
     assert [str(path) for place in daemon.runtime_dirs() for path in place.rglob("*")] == []
 
 
-def listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as sock:
-        return sock.connect_ex(path) == 0
-
-
 def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
     """The next start ends the helpers of a supervisor that was killed during its own start."""
     daemon.write("")
@@ -259,7 +253,7 @@ def test_stale_helpers_of_an_unfinished_start(daemon: Daemon) -> None:
 
     server = min(until(executed, "the server that starts first"), key=psutil.Process.create_time)
     server.send_signal(signal.SIGSTOP)
-    until(lambda: listens(daemon.socket), "the addresses to be taken")
+    until((daemon.data / "id").exists, "the identity by which the next start finds the notes")
     daemon.stop(signal.SIGKILL)
     daemon.start()
     assert gone(server)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sqlite3
 from collections.abc import Iterator
 from functools import partial
@@ -99,6 +100,27 @@ def test_runs_survive_a_killed_root(daemon: Managed, manager: Manager, tmp_path:
     assert daemon.stop() == 0
     until(lambda: not manager.stored, "the store to be empty")
     assert daemon.stored_end(service)[0] == "daemon_stopped"
+
+
+def test_runs_survive_a_failed_start(daemon: Managed, manager: Manager) -> None:
+    """A failed start leaves runs alone whose descriptors the service manager stores; the next start takes them over."""
+    daemon.write(f"[tasks.t]\nrun = {program('obeys_term')}\n")
+    daemon.start()
+    run = daemon.trigger("t")
+    stored(manager, run)
+    before = main_processes(daemon)
+    daemon.kill()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        daemon.options = ["--listen", f"127.0.0.1:{other.getsockname()[1]}"]
+        daemon.launch()
+        assert daemon.process is not None
+        assert daemon.process.wait(60) == 71
+    daemon.options = []
+    daemon.start()
+    assert main_processes(daemon) == before
+    assert daemon.run(run)["status"] == "running"
 
 
 @pytest.mark.parametrize("cgroups", ["auto", "off"])

@@ -1,6 +1,7 @@
 """A scheduler starts after a short-lived predecessor, a changed file, damage, and steps of the clock."""
 
 import fcntl
+import json
 import os
 import signal
 import sqlite3
@@ -84,6 +85,33 @@ def test_warnings_about_the_loaded_configuration(daemon: Daemon) -> None:
 
 
 @pytest.mark.lent
+def test_warnings_of_validate(daemon: Daemon) -> None:
+    """The daemon, its successors and a reload give the warnings that validate gives, and none needs attention."""
+    few = "every = '1m'\nkeep_for = '90d'\n"
+    daemon.write(f"[tasks.t]\nrun = ['/no/such']\n{few}[tasks.u]\nrun = 'true'\nworking_dir = '/no/dir'\n")
+
+    def warned() -> list[str]:
+        return [warning["message"] for warning in json.loads(daemon.cli("validate", "--json").stdout)["warnings"]]
+
+    def shown() -> bool:
+        texts = daemon.get("/api/daemon").json()["configWarnings"]
+        messages = warned()
+        return len(texts) == len(messages) and all(map(str.__contains__, texts, messages))
+
+    daemon.start()
+    assert len(warned()) == 3
+    until(shown, "the warnings")
+    daemon.kill_helper("ringward scheduler")
+    until(shown, "the warnings of the next scheduler")
+    status = daemon.cli("status")
+    assert (status.returncode, "no such directory: /no/dir" in status.stdout) == (0, True), status.stdout
+    edit(daemon, "[tasks.t]\nrun = ['/no/such']\n")
+    reloaded = daemon.cli("reload", "--json")
+    assert "no such program: /no/such" in reloaded.stdout
+    assert shown()
+
+
+@pytest.mark.lent
 def test_file_is_loaded_without_a_copy(daemon: Daemon) -> None:
     """A scheduler without a copy of the loaded configuration reads the file: removed services stop, tasks continue.
 
@@ -98,7 +126,7 @@ def test_file_is_loaded_without_a_copy(daemon: Daemon) -> None:
     gone = daemon.runs("gone")[0]["id"]
     fewer = {run["instanceIndex"]: run["id"] for run in daemon.runs("fewer")}
     edit(daemon, f"[services.fewer]\n{text}")
-    (daemon.data / "config.last").unlink()
+    daemon.remove_config_copies()
     daemon.kill_helper("ringward scheduler")
     assert "no usable copy of the active configuration" in daemon.own_output()
     daemon.kill_helper("ringward scheduler")  # the next one has a copy, but no user has confirmed it
@@ -133,7 +161,7 @@ def test_invalid_file_during_a_restart(daemon: Daemon, text: str) -> None:
     daemon.kill_helper("ringward scheduler")
     assert daemon.ended(daemon.trigger("t"))["endReason"] == "succeeded"
     before = daemon.helper("ringward scheduler")
-    (daemon.data / "config.last").unlink()
+    daemon.remove_config_copies()
     before.kill()
     until(lambda: "no usable configuration" in daemon.get("/readyz").body.decode(), "the refusal")
     assert daemon.get("/readyz").status == 503
@@ -168,7 +196,7 @@ def test_runs_end_under_the_policy_of_their_start(daemon: Daemon, tmp_path: Path
     scheduler.suspend()
     early.touch()
     until(lambda: not ending.is_running(), "one to end unseen")
-    (daemon.data / "config.last").unlink()
+    daemon.remove_config_copies()
     scheduler.kill()
     daemon.replaced("ringward scheduler", scheduler.pid)
     gate.touch()

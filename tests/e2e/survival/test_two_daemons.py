@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def test_copy_of_a_directory_in_use(daemon: Daemon, other: Daemon, cgroups: str)
     daemon.start()
     run, process = started(daemon)
     shutil.copytree(daemon.data, other.data)
+    in_use = tomllib.loads(daemon.config.read_text())["http"]["listen"][0]
+    assert other.cli("up", "--listen", in_use).returncode == 71
     other.start()
     assert other.run(run)["endReason"] == "crashed"
     assert process.is_running()
@@ -69,3 +72,47 @@ def test_moved_data_directory(daemon: Daemon, other: Daemon) -> None:
     assert other.texts(ended_run["id"]) == ["hello"]
     assert other.run(run)["endReason"] == "crashed"
     assert gone(process)
+
+
+@pytest.mark.parametrize("lost", ["moved", "id"])
+def test_lost_data_directory(daemon: Daemon, lost: str) -> None:
+    """A data directory that is moved, or loses its id, comes back: the next daemon ends the orphans of a killed one."""
+    daemon.write(SLEEPS)
+    daemon.start()
+    _run, process = started(daemon)
+    names = ("id", "run_token.key")
+    before = {name: (daemon.data / name).read_text() for name in names}
+    if lost == "moved":
+        daemon.data.rename(daemon.data.with_name("elsewhere"))
+    else:
+        (daemon.data / "id").unlink()
+
+    def restored() -> bool:
+        return all((daemon.data / name).exists() for name in (*names, "lock", "ringward.db"))
+
+    until(restored, "the files")
+    assert {name: (daemon.data / name).read_text() for name in names} == before
+    second = daemon.cli("up", "--config", str(daemon.config), "--data", str(daemon.data))
+    assert (second.returncode, second.stderr) == (
+        75,
+        f"ringward: a daemon already runs on {daemon.data} (pid {daemon.pid})\n",
+    )
+    assert process.is_running()
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    assert gone(process)
+
+
+def test_second_daemon_without_the_lock(daemon: Daemon) -> None:
+    """A second daemon on a directory whose lock was removed does not take it for a copy, and changes nothing there."""
+    daemon.write(SLEEPS)
+    daemon.start()
+    before = (daemon.data / "id").read_text()
+    with daemon.paused():  # so that the lock is not restored meanwhile
+        (daemon.data / "lock").unlink()
+        second = daemon.cli("up", "--config", str(daemon.config), "--data", str(daemon.data))
+    assert (second.returncode, second.stderr) == (
+        75,
+        f"ringward: a daemon already runs on {daemon.data} (pid {daemon.pid})\n",
+    )
+    assert (daemon.data / "id").read_text() == before

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from store.database import open_writer
-from store.tasks import update_task, upsert_task
+from store.tasks import update_task
 from tests.support.daemon import Daemon, program
 from tests.support.waiting import until
 
@@ -168,10 +168,10 @@ def test_skipped_and_retried_runs_are_described(daemon: Daemon) -> None:
 def test_catch_up_run_counts_missed_instants(daemon: Daemon) -> None:
     """A run that records several missed instants shows their number and the last of them."""
     daemon.write('[tasks.t]\nrun = "true"\ncron = "* * * * *"\n')
-    daemon.data.mkdir(mode=0o700)
+    daemon.start()
+    assert daemon.stop() == 0
     writer = open_writer(str(daemon.data / "ringward.db"))
     with writer.transaction():
-        upsert_task(writer, "t", "task", "{}")
         update_task(writer, "t", last_instant=(time.time_ns() // 60_000_000_000 - 10) * 60_000)
     writer.close()
     daemon.start()

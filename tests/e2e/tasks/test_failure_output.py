@@ -76,6 +76,26 @@ def test_lines_that_end_in_crlf(daemon: Daemon) -> None:
     until(lambda: daemon.task("s")["state"] == "running", "the service to be ready")
 
 
+def test_lines_match_as_displayed(daemon: Daemon) -> None:
+    """Neither escape sequences, as gcc prints them, nor bytes that are not UTF-8 hide a line.
+
+    This holds for ``failure_output``, ``ready`` and ``--grep``.
+    """
+    daemon.write(
+        "[tasks.latin]\nrun = '''printf 'caf\\351 ERROR disk\\n''''\nfailure_output = '^caf.*ERROR'\n"
+        "[tasks.red]\nrun = '''printf '\\033[31m\\033[KERROR\\033[m\\033[K: disk\\n''''\nfailure_output = '^ERROR: '\n"
+        "[services.s]\nrun = '''printf 'ready in \\033[1m129\\033[22m ms\\n'; exec sleep 600'''\n"
+        "ready = { log = '^ready in [0-9]+ ms$' }\n"
+    )
+    daemon.start()
+    for name in ("latin", "red"):
+        assert daemon.ended(daemon.trigger(name))["endReason"] == "failed"
+    until(lambda: daemon.task("s")["state"] == "running", "the service to be ready")
+    until(lambda: "failed by its output: ERROR: disk after" in daemon.own_output(), "the daemon to report the match")
+    assert "disk" in daemon.cli("logs", "red", "--grep", "^ERROR: disk$").stdout
+    assert daemon.cli("search", "--raw", "-E", "^ERROR: ").returncode == 1
+
+
 def test_match_survives_a_killed_scheduler(daemon: Daemon, tmp_path: Path) -> None:
     """A match is kept when the scheduler is killed, and when the run ends while no scheduler runs."""
     flag = tmp_path / "flag"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.tasks.slurm import Slurm
 from tests.support.daemon import Daemon
-from tests.support.slurm import Slurm
 from tests.support.sshd import Sshd
 from tests.support.waiting import until
 

@@ -110,3 +110,22 @@ def test_newer_success_supersedes_an_older_retry(daemon: Daemon) -> None:
         lambda: any(run.get("endReason") == "succeeded" for run in daemon.runs("each")), "a success of the other task"
     )
     assert {run["status"] for run in retries("each")} == {"pending"}
+
+
+def test_window_by_hand(daemon: Daemon) -> None:
+    """A window that a person opened survives the scheduler and the daemon; what it deferred runs when it is closed."""
+    daemon.write('[windows.release]\ninstants = "defer"\n[tasks.t]\nrun = "true"\nevery = "1s"\n')
+    daemon.start()
+    assert daemon.request("POST", "/api/windows/release/start", {"note": "version 5"}).status == 204
+    daemon.kill_helper("ringward scheduler")
+    daemon.stop()
+    daemon.start()
+    before = len(daemon.runs("t"))
+    (window,) = daemon.get("/api/daemon").json()["windows"]
+    assert (window["name"], window["note"]) == ("release", "version 5")
+    opened_s = time.monotonic()
+    until(lambda: time.monotonic() > opened_s + 1.5, "a scheduled time")
+    assert len(daemon.runs("t")) == before
+    assert daemon.request("POST", "/api/windows/release/end").status == 204
+    until(lambda: len(daemon.runs("t")) > before, "the deferred run")
+    assert daemon.get("/api/daemon").json()["windows"] == []

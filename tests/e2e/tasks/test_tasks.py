@@ -62,10 +62,10 @@ def test_variables_that_shells_drop_arrive(daemon: Daemon, tmp_path: Path, more:
 @pytest.mark.parametrize(
     ("definition", "words"),
     [
-        ('run = ["/no/such/command"]', "no such file"),
+        ('run = ["/no/such/command"]', "No such file"),
         ('run = "true"\nworking_dir = "/no/such/directory"', "cannot enter working_dir /no/such/directory"),
-        ('run = "true"\nshell = "/no/such/shell"', "no such file"),
-        ('run = ["/etc/passwd"]', "permission denied"),
+        ('run = "true"\nshell = "/no/such/shell"', "No such file"),
+        ('run = ["/etc/passwd"]', "Permission denied"),
     ],
 )
 def test_command_that_cannot_start_names_the_cause(daemon: Daemon, definition: str, words: str) -> None:

@@ -38,8 +38,8 @@ secret_file = "secret"
 
 
 def start(daemon: Daemon) -> None:
-    (daemon.directory / "secret").write_text(SECRET)
     daemon.write(CONFIG)
+    (daemon.directory / "secret").write_text(SECRET)
     daemon.start()
 
 
@@ -80,7 +80,7 @@ def test_push_runs_the_task(daemon: Daemon) -> None:
     assert wrong.json()["detail"] == unknown.json()["detail"]
     assert len(daemon.runs("deploy")) == 1
     until(lambda: "hook:push" in daemon.cli("audit").stdout, "the audit entry")
-    assert daemon.holding(SECRET) == ["config.last"]
+    assert daemon.holding(SECRET) == ["config.last"] * 2
     assert SECRET not in daemon.own_output()
 
 

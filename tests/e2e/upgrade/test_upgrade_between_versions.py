@@ -1,72 +1,52 @@
 """Upgrades between archived versions and the working tree, with runs in every possible state."""
 
+import contextlib
 import re
+import threading
 from collections.abc import Iterator
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from store.migrations.runner import all_migrations
-from supervisor.root.handover.table import HANDOVER
+from supervisor.version import VERSION
 from tests.e2e.services.test_readiness import SAY, is_ready, on_flag, watcher
-from tests.e2e.upgrade.test_upgrade import HALVES, shown
-from tests.support.daemon import program
+from tests.e2e.upgrade.test_upgrade import HALVES, has_begun, lines_written, raw, shown
+from tests.support.daemon import program, shell_program
 from tests.support.installation import Installation
-from tests.support.paths import ROOT
 from tests.support.waiting import until
 
 VERSIONS = Path(__file__).with_name("versions")
-FORMATS = {"2026-11-25": 1, "2026-11-26": 3, "2026-11-26c": 3}
-"""The format of the root's handover, by archive."""
-SCHEMAS = {"2026-11-25": 1, "2026-11-26": 2, "2026-11-26c": 5}
-"""The schema of the database, by archive. No scheduler writes to a database with a newer schema."""
-EARLIER = ("2026-11-25", "2026-11-26")
-"""Archives without ``ringward.py``. Upgrades from them work in a checkout, but not upgrades to them."""
+RELEASES = sorted(path.name.removesuffix(".tar.xz") for path in VERSIONS.glob("*.tar.xz"))
 SIGKILLED = 137
-
-
-ENDS = (min(FORMATS), max(FORMATS))
-"""The oldest and the newest archive."""
-unable = pytest.mark.parametrize("old", [name for name, number in FORMATS.items() if number < HANDOVER])
 both_ways = pytest.mark.parametrize(
-    ("old", "new"),
-    [(name, "first") for name in ENDS]
-    + [
-        ("first", name)
-        for name in ENDS
-        if (FORMATS[name], SCHEMAS[name]) == (HANDOVER, all_migrations()[-1].version) and name not in EARLIER
-    ],
+    ("old", "new"), [*((name, "first") for name in RELEASES), *(("first", name) for name in RELEASES)]
 )
-"""From these versions to the working tree, and back if they know its formats and the names of its processes."""
+"""From each release to the working tree, and back."""
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Installation]:
     """A daemon that can have each of these versions; "first" is the working tree."""
     installation = Installation(tmp_path)
-    for name in FORMATS:
+    for name in RELEASES:
         installation.unpack(VERSIONS / f"{name}.tar.xz")
     yield installation
     installation.clean()
 
 
 def upgrade(daemon: Installation, new: str) -> None:
-    """Upgrade to another version and check that it runs."""
+    """Upgrade to another version, which may be older, and check that it runs."""
     before = daemon.pid
     daemon.install(new)
     done = daemon.cli("upgrade")
     assert done.returncode == 0, done
     assert daemon.pid == before
     until(daemon.ready, "the daemon of the other version")
-
-
-def test_archives_are_listed() -> None:
-    """Each archive is listed with its format, and the newest one has the format of the working tree."""
-    assert FORMATS.keys() == {path.name.partition(".")[0] for path in VERSIONS.glob("*.tar.xz")}
-    assert max(FORMATS.items())[1] == HANDOVER
 
 
 @both_ways
@@ -121,15 +101,61 @@ def test_runs_in_every_state(daemon: Installation, tmp_path: Path, old: str, new
     assert daemon.stop() == 0
 
 
-@pytest.mark.parametrize("old", [*FORMATS, "copy"])
+@pytest.mark.parametrize("old", RELEASES)
+def test_there_and_back_under_load(daemon: Installation, tmp_path: Path, old: str) -> None:
+    """An upgrade from a release and back, under full output and with runs starting, loses no line and no run."""
+    flood = f"{shell_program('numbered')} 100000 0 {tmp_path}/$RINGWARD_RUN_ID; exit 7"
+    daemon.install(old)
+    daemon.write(
+        f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.005, tmp_path / 'steady')}\n"
+        f'[tasks.flood]\nrun = "{flood}"\nmax_concurrent = 2\n'
+        '[tasks.short]\nrun = "echo $RINGWARD_RUN_ID"\nmax_concurrent = 2\n'
+        f"[services.s]\nrun = {program('obeys_term')}\n"
+    )
+    daemon.start()
+    (service,) = daemon.runs("s")
+    steady, floods, shorts, over = daemon.trigger("steady"), list[str](), list[str](), threading.Event()
+
+    def trigger() -> None:
+        while not over.wait(0.05):
+            with contextlib.suppress(OSError, HTTPException):  # a release may refuse requests during an upgrade
+                answer = daemon.request("POST", "/api/tasks/short/run")
+                if answer.status == HTTPStatus.CREATED:
+                    shorts.append(answer.json()["id"])
+
+    triggering = threading.Thread(target=trigger)
+    triggering.start()
+    try:
+        for new in ("first", old):
+            floods.append(daemon.trigger("flood"))
+            until(lambda: all(has_begun(daemon, run) for run in (steady, floods[-1])), "their first lines")
+            upgrade(daemon, new)
+            shorts.append(daemon.trigger("short"))
+    finally:
+        over.set()
+        triggering.join()
+    for run in floods:
+        assert daemon.ended(run)["exitCode"] == 7
+        assert raw(daemon, run) == lines_written(tmp_path / run)
+    for run in shorts:
+        assert daemon.ended(run)["exitCode"] == 0
+        assert raw(daemon, run) == [run]
+    daemon.request("POST", f"/api/runs/{steady}/stop")
+    assert daemon.ended(steady)["endReason"] == "stopped"
+    assert raw(daemon, steady) in (lines_written(tmp_path / "steady"), lines_written(tmp_path / "steady")[:-1])
+    assert [run["id"] for run in daemon.runs("s")] == [service["id"]]
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("old", [*RELEASES, "copy"])
 def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path: Path, old: str) -> None:
     """After an installer has replaced all files, a running scheduler restarts each helper that dies, and each works.
 
     Each helper of the root that dies is restarted, too, and runs continue.
     """
-    daemon.add("copy", {"supervisor/version.py": ('"0.1.0"', '"0.0.9"')})
+    daemon.add("copy", {"supervisor/version.py": (f'"{VERSION}"', '"0.0.9"')})
     daemon.install(old)
-    kinds = ["watcher", "notifier"]
+    kinds = ["watcher", "notifier", "exporter", "filewatcher"]
     exported, place, side = tmp_path / "exported", tmp_path / "in", tmp_path / "side"
     place.mkdir()
     text = f"[tasks.steady]\nrun = {program('numbered', 1_000_000, 0.01, side)}\n"
@@ -137,12 +163,8 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
     text += 'live = { exec = ["true"], every = "1s" }\n'
     text += "[tasks.quick]\nrun = 'echo quick'\n[tasks.failing]\nrun = 'exit 3'\n"
     text += '[notifiers.n]\nurl = "json://127.0.0.1:9"\n[[routes]]\nnotify = ["n"]\n'
-    if old not in EARLIER:
-        kinds.append("exporter")
-        text += f'[exports.e]\ntype = "file"\npath = "{exported}"\n'
-    if old == "copy":
-        kinds.append("filewatcher")
-        text += f'[tasks.changed]\non_change = "{place}/*"\nsettle = "50ms"\nrun = \'cat $RINGWARD_FILES\'\n'
+    text += f'[exports.e]\ntype = "file"\npath = "{exported}"\n'
+    text += f'[tasks.changed]\non_change = "{place}/*"\nsettle = "50ms"\nrun = \'cat $RINGWARD_FILES\'\n'
     daemon.write(text)
     daemon.start()
     scheduler = daemon.helper("ringward scheduler").pid
@@ -163,20 +185,18 @@ def test_each_helper_of_an_old_scheduler_restarts(daemon: Installation, tmp_path
     until(lambda: len(daemon.runs("s")) == 2 and is_ready(daemon), "the watcher to see the line of the next run")
     quick = daemon.ended(daemon.trigger("quick"))["id"]
     until((daemon.data / "janitor.lock").exists, "a janitor")  # one starts whenever there is work
-    if "filewatcher" in kinds:
-        (place / "file").write_text("x")
-        until(lambda: daemon.runs("changed"), "a run for the changed file")
+    (place / "file").write_text("x")
+    until(lambda: daemon.runs("changed"), "a run for the changed file")
     assert daemon.helper("ringward scheduler").pid == scheduler
     assert "Traceback" not in daemon.own_output()
-    if old in ENDS:
+    if old != "copy":
         assert_root_restarts_helpers(daemon)
     daemon.request("POST", f"/api/runs/{steady}/stop")
     assert daemon.ended(steady)["endReason"] == "stopped"
     own = [f"line {number}" for number in side.read_text().split()]
     assert daemon.texts(steady) in (own, own[:-1])
-    if "exporter" in kinds:
-        upgrade(daemon, "first")  # its database may have another schema until then
-        until(lambda: quick in exported.read_text(), "its line to be delivered")
+    upgrade(daemon, "first")  # its database may have another schema until then
+    until(lambda: quick in exported.read_text(), "its line to be delivered")
     assert daemon.stop() == 0
 
 
@@ -233,26 +253,15 @@ def assert_continues(daemon: Installation, run: str, side: Path) -> None:
     assert daemon.stop() == 0
 
 
-@unable
-def test_older_version_refuses_the_format(daemon: Installation, tmp_path: Path, old: str) -> None:
-    """A version that does not know the format refuses in its trial, and the newer version continues with everything."""
-    (tmp_path / old / "ringward.py").symlink_to(ROOT / "ringward.py")  # by which the newer version starts its processes
-    run = start(daemon, tmp_path / "side")
-    daemon.install(old)
-    refused = daemon.cli("upgrade")
-    assert refused.returncode == 1
-    assert f"does not know what 0.1.0 hands over: format {HANDOVER}, known is {FORMATS[old]}" in refused.stderr
-    daemon.install("first")
-    assert_continues(daemon, run, tmp_path / "side")
-
-
 def test_version_with_other_processes_refuses(daemon: Installation, tmp_path: Path) -> None:
     """A version without the module ``ringward`` refuses in its trial, and the newer version continues."""
     run = start(daemon, tmp_path / "side")
-    daemon.install("2026-11-26")
+    daemon.add("other")
+    (tmp_path / "other" / "ringward.py").unlink()
+    daemon.install("other")
     refused = daemon.cli("upgrade")
     assert refused.returncode == 1
-    assert "0.1.0 continues" in refused.stderr
+    assert f"{VERSION} continues" in refused.stderr
     assert "No module named ringward" in refused.stderr
     daemon.install("first")
     assert_continues(daemon, run, tmp_path / "side")
@@ -273,11 +282,11 @@ def test_attributes_and_fields_can_change(tmp_path: Path) -> None:
     daemon = Installation(tmp_path)
     try:
         schema = {"supervisor/root/handover/state_schema.py": (FIELD, f"{FIELD}    weight: int = 7\n")}
-        daemon.add("changed", {"supervisor/version.py": ('"0.1.0"', '"0.1.1"'), **schema})
+        daemon.add("changed", {"supervisor/version.py": (f'"{VERSION}"', '"0.1.1"'), **schema})
         renamed(tmp_path / "changed/supervisor/root", "sweep_interval_s", "search_pause_s")
         assert "search_pause_s" in (tmp_path / "changed/supervisor/root/process/managed_process.py").read_text()
         run = start(daemon, tmp_path / "side")
-        for name, version in (("changed", "0.1.1"), ("first", "0.1.0")):
+        for name, version in (("changed", "0.1.1"), ("first", VERSION)):
             daemon.install(name)
             done = daemon.cli("upgrade")
             assert done.returncode == 0, done

@@ -12,7 +12,6 @@ import pytest
 
 from supervisor.version import VERSION
 from tests.e2e.upgrade.test_upgrade import answer, result
-from tests.e2e.upgrade.test_upgrade_between_versions import VERSIONS
 from tests.e2e.upgrade.test_versions import NEWER, assert_unharmed, start, version
 from tests.support.installation import Installation
 from tests.support.waiting import until
@@ -43,17 +42,6 @@ def newer(tmp_path: Path) -> Installation:
     installation.add("second", NEWER)
     installation.install("second")
     return installation
-
-
-def test_release_without_from_here(daemon: Installation, newer: Installation) -> None:
-    """A daemon of a release without ``--from-here`` is not upgraded, and the message says to restart it."""
-    daemon.unpack(VERSIONS / "2026-11-25.tar.xz")
-    daemon.install("2026-11-25")
-    daemon.write("")
-    daemon.start()
-    done = from_here(newer, daemon)
-    assert (done.returncode, "cannot change environments; restart the daemon" in done.stderr) == (1, True)
-    assert answer(daemon)["number"] == 0
 
 
 def from_here(newer: Installation, daemon: Installation, *options: str) -> subprocess.CompletedProcess[str]:
@@ -87,11 +75,16 @@ def assert_refused(done: subprocess.CompletedProcess[str], daemon: Installation,
 
 
 def test_daemon_moves_to_the_calling_environment(daemon: Installation, newer: Installation) -> None:
-    """Runs continue without losing a line, and all processes and later upgrades are of the other environment."""
+    """Runs continue without losing a line, a disabled service stays stopped, and all processes are of the new one."""
     run = start(daemon)
+    with daemon.config.open("a") as config:
+        config.write('[services.web]\nrun = "exec sleep 1000"\n')
+    assert daemon.request("POST", "/api/daemon/reload").status == 200
+    assert daemon.request("POST", "/api/units/stop", {"names": ["web"], "disable": True}).status == 200
     pid = daemon.pid
     done = from_here(newer, daemon, "--if-different")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"Ringward {VERSION} -> 99.0\n", "")
+    assert (daemon.task("web")["state"], "withheld" in daemon.task("web")) == ("stopped", True)
     assert (daemon.pid, version(daemon)) == (pid, "99.0")
     assert answer(daemon)["environment"] == str(newer.environment_dir)
     shutil.rmtree(daemon.environment_dir)

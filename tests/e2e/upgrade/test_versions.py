@@ -67,7 +67,7 @@ def test_upgrade_runs_the_installed_version(daemon: Installation) -> None:
     """
     newer = {
         "HANDOVER = 3": "HANDOVER = 4",
-        "    1: lambda": "    3: lambda table: {**table, 'handover': 4},\n    1: lambda",
+        "[[Table], Table]] = {}": "[[Table], Table]] = {3: lambda table: {**table, 'handover': 4}}",
     }
     daemon.add("second", NEWER)
     for old, new in newer.items():
@@ -82,6 +82,17 @@ def test_upgrade_runs_the_installed_version(daemon: Installation) -> None:
     done = daemon.cli("upgrade", "--if-different")
     assert (done.returncode, done.stdout) == (0, f"Ringward {VERSION} -> 99.0\n"), done.stderr
     assert version(daemon) == "99.0"
+    assert_unharmed(daemon, run)
+
+
+def test_another_state_of_the_same_version(daemon: Installation) -> None:
+    """``--if-different`` compares the installed files, and so upgrades to another state of the same version, once."""
+    daemon.add("edited", {"supervisor/installation.py": ("_PACKAGES =", "# edited\n_PACKAGES =")})
+    run = start(daemon)
+    daemon.install("edited")
+    done, again = (daemon.cli("upgrade", "--if-different") for _ in range(2))
+    assert (done.returncode, done.stdout) == (0, f"Ringward {VERSION} -> {VERSION}\n"), done.stderr
+    assert (again.returncode, again.stdout) == (0, f"Ringward {VERSION} is already running\n")
     assert_unharmed(daemon, run)
 
 
@@ -136,7 +147,7 @@ def test_older_version_refuses_a_newer_database(daemon: Installation) -> None:
 
 def test_newer_scheduler_upgrades_the_supervisor(daemon: Installation) -> None:
     """A scheduler that restarts after an installation makes the supervisor upgrade as well."""
-    daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 4", "PROTOCOL = 5")})
+    daemon.add("second", {**NEWER, "supervisor/ipc/messages.py": ("PROTOCOL = 5", "PROTOCOL = 6")})
     run = start(daemon)
     daemon.install("second")
     daemon.helper("ringward scheduler").kill()

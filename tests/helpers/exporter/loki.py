@@ -13,6 +13,12 @@ class Loki:
 
     def __init__(self) -> None:
         self.status = 204
+        self.most_bytes: int | None = None
+        """The longest request that it accepts; None: no limit."""
+        self.most_line_bytes: int | None = None
+        self.too_large = (413, b"request body too large")
+        """The answer to longer requests and lines."""
+        self.retry_after: str | None = None
         self.entries: dict[Labels, dict[tuple[int, str], dict[str, str]]] = {}
         self.requests: list[dict[str, str]] = []
         loki = self
@@ -26,10 +32,14 @@ class Loki:
                 status = loki.status
                 if (self.path, self.headers["Content-Type"]) != ("/loki/api/v1/push", "application/json"):
                     status = 404
+                text = b"" if status == 204 else b"entry for stream has timestamp too old\nmore"
+                if status == 204 and loki.is_too_large(body):
+                    status, text = loki.too_large
                 elif status == 204:
                     loki.push(json.loads(body))
-                text = b"" if status == 204 else b"entry for stream has timestamp too old\nmore"
                 self.send_response(status)
+                if loki.retry_after is not None:
+                    self.send_header("Retry-After", loki.retry_after)
                 if text:
                     self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -42,6 +52,12 @@ class Loki:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
+
+    def is_too_large(self, body: bytes) -> bool:
+        lines = [line for stream in json.loads(body)["streams"] for _, line, _ in stream["values"]]
+        return (self.most_bytes is not None and len(body) > self.most_bytes) or (
+            self.most_line_bytes is not None and max(len(line.encode()) for line in lines) > self.most_line_bytes
+        )
 
     def push(self, body: Any) -> None:
         """Check a body against the documentation of the push API, and keep its entries."""

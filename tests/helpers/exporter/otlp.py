@@ -35,6 +35,8 @@ class Collector:
     def __init__(self) -> None:
         self.status: dict[str, int] = {}
         self.rejects = 0
+        self.most_bytes: int | None = None
+        """The longest request that it accepts; None: no limit."""
         self.logs: list[Received] = []
         self.spans: list[Received] = []
         self.requests: list[tuple[str, dict[str, str]]] = []
@@ -48,6 +50,8 @@ class Collector:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 collector.requests.append((self.path, headers))
                 status = collector.status.get(self.path, 200)
+                if collector.most_bytes is not None and len(body) > collector.most_bytes:
+                    status = 413
                 text = b"not now\nmore"
                 if status == 200:
                     assert headers["content-type"] == "application/x-protobuf"

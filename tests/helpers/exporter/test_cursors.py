@@ -1,10 +1,12 @@
 """The positions of an export on disk."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from supervisor.helpers.exporter.cursors import Cursors, FollowedRun, UnknownFormat
+from supervisor.helpers.exporter.cursors import Cursors, FollowedRun, UnreadableJournal
+from tests.support.host_features import largest_file
 
 RUN = FollowedRun("01K0000000000000000000000A", "web", 2)
 
@@ -75,6 +77,33 @@ def test_journal_is_rewritten(tmp_path: Path) -> None:
     assert Cursors(str(path)).at == {RUN.id: 19}
 
 
+def test_journal_is_rewritten_at_the_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    """A journal that reaches ``ulimit -f`` is rewritten with the same positions, and the export goes on."""
+    path = tmp_path / "x.cursors"
+    with largest_file(2000):
+        cursors = written(path)
+        for number in range(200):
+            cursors.move(RUN.id, number)
+            cursors.commit()
+    assert path.stat().st_size <= 2000
+    assert Cursors(str(path)).at == {RUN.id: 199}
+
+
+@pytest.mark.parametrize("to", ["elsewhere", None])
+def test_lost_journal_is_written_again(tmp_path: Path, to: str | None) -> None:
+    """If the directory is moved or removed, the next commit writes the whole journal at its path."""
+    path = tmp_path / "exports" / "x.cursors"
+    path.parent.mkdir()
+    cursors = written(path)
+    if to is None:
+        shutil.rmtree(path.parent)
+    else:
+        path.parent.rename(tmp_path / to)
+    cursors.move("other", 3)
+    cursors.commit()
+    assert Cursors(str(path)).at == {RUN.id: 17, "other": 3}
+
+
 def test_failed_commit_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that the disk refused leaves the journal unchanged, and the next one stores its changes too."""
     path = tmp_path / "x.cursors"
@@ -109,6 +138,6 @@ def test_unknown_journal_is_refused(tmp_path: Path, text: str) -> None:
     """A damaged journal, or one of a newer release, is an error and is not changed."""
     path = tmp_path / "x.cursors"
     path.write_text(text)
-    with pytest.raises(UnknownFormat):
+    with pytest.raises(UnreadableJournal):
         Cursors(str(path))
     assert path.read_text() == text

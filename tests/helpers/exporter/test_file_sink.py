@@ -12,8 +12,9 @@ import pytest
 from logring.layout import STDERR
 from supervisor.helpers.exporter.cursors import Cursors
 from supervisor.helpers.exporter.file_sink import FileSink
-from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, Gap, JsonEncoder, Piece
+from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, JsonEncoder, LogGap, Piece
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
+from tests.support.host_features import largest_file
 
 
 def sink(tmp_path: Path, **keys: Any) -> FileSink:
@@ -60,7 +61,7 @@ def test_partial_lines_and_gaps_are_marked() -> None:
     """A part of a long line has `continued`; a gap is one record with the number of missing lines."""
     (part,) = JsonEncoder("db1").encode(piece(b"more", 3, continued=True)).splitlines()
     assert json.loads(part)["continued"] is True
-    (gap,) = JsonEncoder("db1").encode(Piece(RUN, Gap(10, TS, 120, DAMAGED))).splitlines()
+    (gap,) = JsonEncoder("db1").encode(Piece(RUN, LogGap(10, TS, 120, DAMAGED))).splitlines()
     document = json.loads(gap)
     assert (document["line"], document["skipped"], document["stream"]) == (10, 120, "system")
     assert document["text"] == "120 lines missing: the log file is damaged"
@@ -82,6 +83,19 @@ def test_rotation_by_size(tmp_path: Path) -> None:
     lines = [record["line"] for name in reversed(names) for record in records(tmp_path / "out" / name)]
     assert lines == list(range(lines[0], 40))
     assert all((tmp_path / "out" / name).stat().st_size < 1300 for name in names)
+
+
+def test_rotation_at_the_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    """A file that reaches ``ulimit -f`` is rotated before its maximum size, and no record is lost, cut or repeated."""
+    exporter_sink = sink(tmp_path, keep=50)
+    with largest_file(2000):
+        for number in range(0, 40, 4):
+            assert exporter_sink.deliver([piece(b"x" * 100, each) for each in range(number, number + 4)]) == 4
+        with pytest.raises(DeliveryFailed, match="File too large"):  # no file can hold it
+            exporter_sink.deliver([piece(b"x" * 3000, 40)])
+    paths = sorted((tmp_path / "out").iterdir(), key=lambda path: int(path.suffix[1:] or 0), reverse=True)
+    assert len(paths) > 3
+    assert [record["line"] for path in paths for record in records(path)] == [*range(40)]
 
 
 def test_without_rotated_files(tmp_path: Path) -> None:

@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from logring.block import Batch
 from logring.layout import STDERR
-from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, Gap, LinesRejected, Piece
+from supervisor.helpers.exporter.log_records import (
+    DAMAGED,
+    DeliveryFailed,
+    LinesRejected,
+    LogGap,
+    Piece,
+    in_small_pieces,
+)
 from supervisor.helpers.exporter.loki_sink import LokiSink
 from tests.helpers.exporter.loki import Loki
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
@@ -42,7 +50,7 @@ def test_lines_arrive_with_their_labels(loki: Loki, opened: Opened) -> None:
         piece(b"one\ntwo \xff\none", 0),
         piece(b"oops", 3, stream=STDERR),
         piece(b"more", 4, continued=True),
-        Piece(RUN, Gap(5, TS, 7, DAMAGED)),
+        Piece(RUN, LogGap(5, TS, 7, DAMAGED)),
     ]
     assert opened().deliver(pieces) == 4
     labels = {"job": "ringward", "host": "db1", "task": "web", "instance": "2"}
@@ -65,15 +73,75 @@ def test_repeated_delivery_leaves_one_entry(loki: Loki, opened: Opened) -> None:
 
 
 def test_large_deliveries_are_several_requests(loki: Loki, opened: Opened) -> None:
-    """A request has about a megabyte of text, below Loki's limit, and all lines keep their order."""
+    """A request has at most a megabyte, and all lines keep their order."""
     pieces = [piece(b"%06d" % number + b"x" * 300_000, number) for number in range(10)]
     sink = opened()
     delivered = 0
     while delivered < 10:
         delivered += sink.deliver(pieces[delivered:])
     assert [line[:6] for line in loki.lines()] == [f"{number:06d}" for number in range(10)]
-    assert len(loki.requests) == 3
-    assert all(int(request["content-length"]) < 4 << 20 for request in loki.requests)
+    assert len(loki.requests) == 4
+    assert all(int(request["content-length"]) <= 1 << 20 for request in loki.requests)
+
+
+@pytest.mark.parametrize("text", [b"x", b"\x01", b"\xff", b"\\", "é".encode()])
+def test_size_of_requests_with_short_lines(loki: Loki, opened: Opened, text: bytes) -> None:
+    """A request has at most a megabyte as it is sent, however many short lines there are and whatever they contain."""
+    lines = piece(b"\n".join([text * 20] * 30_000))
+    assert isinstance(lines.content, Batch)
+    pieces = [Piece(RUN, batch) for batch in in_small_pieces(lines.content)]
+    sink = opened()
+    delivered = 0
+    while delivered < len(pieces):
+        delivered += sink.deliver(pieces[delivered:])
+    sizes = [int(request["content-length"]) for request in loki.requests]
+    assert max(sizes) <= 1 << 20
+    assert sum(sizes) / len(sizes) > 400_000
+    assert len(loki.lines()) == 30_000
+
+
+@pytest.mark.parametrize(
+    "too_large",
+    [
+        (413, b"request body too large"),
+        (500, b"rpc error: code = ResourceExhausted desc = grpc: received message larger than max (9 vs. 8)"),
+        (400, b"Max entry size '262144' bytes exceeded for stream"),
+    ],
+)
+def test_requests_that_loki_finds_too_large(loki: Loki, opened: Opened, too_large: tuple[int, bytes]) -> None:
+    """What Loki refuses for its size is sent in halves, with each line once and in order."""
+    loki.most_bytes, loki.too_large = 20_000, too_large
+    pieces = [piece(b"\n".join(b"%04d" % number for number in range(at, at + 500)), at) for at in range(0, 2000, 500)]
+    assert opened().deliver(pieces) == 4
+    assert loki.lines() == [f"{number:04d}" for number in range(2000)]
+    assert all(len(entries) == 2000 for entries in loki.entries.values())
+
+
+def test_line_that_loki_finds_too_large(loki: Loki, opened: Opened) -> None:
+    """A line that is too large alone is cut with a mark, and does not delay others."""
+    loki.most_line_bytes = 5000
+    text = "é".encode() * 8000
+    assert opened().deliver([piece(b"before\n" + text + b"\nafter", 0)]) == 1
+    before, cut, after = loki.lines()
+    assert (before, after) == ("before", "after")
+    assert cut == "é" * 2002 + " … [cut]"
+
+
+def test_short_line_that_loki_finds_too_large(loki: Loki, opened: Opened) -> None:
+    """Short lines that Loki refuses for their size are rejected, and those around them arrive."""
+    loki.most_line_bytes = 100
+    with pytest.raises(LinesRejected, match="too large") as rejected:
+        opened().deliver([piece(b"a\n" + b"x" * 500 + b"\nb\nc", 0)])
+    assert (rejected.value.delivered, rejected.value.end, rejected.value.lines) == (0, 1, 1)
+    assert loki.lines() == ["a", "b", "c"]
+
+
+def test_retry_after(loki: Loki, opened: Opened) -> None:
+    """A refused delivery has the time that Loki asks to wait."""
+    loki.status, loki.retry_after = 429, "120"
+    with pytest.raises(DeliveryFailed) as failed:
+        opened().deliver([piece(b"a")])
+    assert failed.value.retry_after_ms == 120_000
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 500, 503, 301])
@@ -89,7 +157,7 @@ def test_temporary_refusal(loki: Loki, opened: Opened, status: int) -> None:
     assert loki.lines() == ["a", "b"]
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("status", [400, 422])
 def test_permanent_refusal(loki: Loki, opened: Opened, status: int) -> None:
     """Lines that Loki will never accept are rejected and do not delay others."""
     loki.status = status

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from logring.layout import STDERR
-from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, EndedRun, Gap, LinesRejected, Piece
+from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, EndedRun, LinesRejected, LogGap, Piece
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 from tests.store.making import make_run
 from tests.support.ports import free_port
@@ -55,7 +55,7 @@ def test_lines_are_records_of_their_spans(collector: "Collector", opened: Opened
         piece(b"one\ntwo \xff", 0),
         piece(b"oops", 2, stream=STDERR),
         piece(b"more", 3, continued=True),
-        Piece(RUN, Gap(4, TS, 7, DAMAGED)),
+        Piece(RUN, LogGap(4, TS, 7, DAMAGED)),
     ]
     assert opened().deliver(pieces) == 4
     assert [log.text for log in collector.logs][:4] == ["one", "two \ufffd", "oops", "more"]
@@ -102,11 +102,12 @@ def test_run_is_a_span(collector: "Collector", opened: Opened) -> None:
 
 @pytest.mark.parametrize("status", [301, 401, 404, 429, 500, 503])
 def test_temporary_refusal(collector: "Collector", opened: Opened, status: int) -> None:
-    """While a collector cannot accept lines, the delivery fails with the status, and succeeds afterwards."""
+    """While a collector cannot accept lines, the delivery fails with status and Retry-After, and succeeds later."""
     sink = opened()
     collector.status = {"/v1/logs": status, "/v1/traces": status}
-    with pytest.raises(DeliveryFailed, match=f"/v1/logs answered with status {status}: not now$"):
+    with pytest.raises(DeliveryFailed, match=f"/v1/logs answered with status {status}: not now$") as failed:
         sink.deliver([piece(b"a")])
+    assert failed.value.retry_after_ms == 3_600_000
     with pytest.raises(DeliveryFailed, match=f"/v1/traces answered with status {status}: not now$"):
         sink.deliver_ends([EndedRun(RUN, make_run(status="ended", end_reason="failed"))])
     collector.status = {}
@@ -114,13 +115,25 @@ def test_temporary_refusal(collector: "Collector", opened: Opened, status: int) 
     assert [log.text for log in collector.logs] == ["a"]
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
+@pytest.mark.parametrize("status", [400, 422])
 def test_permanent_refusal(collector: "Collector", opened: Opened, status: int) -> None:
     """Lines that a collector will never accept are rejected and do not delay others."""
     collector.status = {"/v1/logs": status}
     with pytest.raises(LinesRejected, match="not now") as rejected:
         opened().deliver([piece(b"a", 0), piece(b"b", 1)])
     assert (rejected.value.delivered, rejected.value.end, rejected.value.lines) == (0, 2, None)
+
+
+def test_requests_that_a_collector_finds_too_large(collector: "Collector", opened: Opened) -> None:
+    """What a collector refuses for its size is sent in halves; a line that is too large alone is cut with a mark."""
+    collector.most_bytes = 6000
+    sink = opened()
+    assert sink.deliver([piece(b"\n".join(b"%d" % number for number in range(100))), piece(b"y" * 10_000, 100)]) == 2
+    *lines, cut = [log.text for log in collector.logs]
+    assert lines == [str(number) for number in range(100)]
+    assert cut == "y" * 5000 + " … [cut]"
+    ends = [EndedRun(RUN, make_run(status="ended", end_reason="failed"))] * 100
+    assert 0 < sink.deliver_ends(ends) < 100
 
 
 def test_partial_success(collector: "Collector", opened: Opened) -> None:
@@ -148,12 +161,14 @@ def test_without_a_server(opened: Opened, tmp_path: Path) -> None:
 
 
 def test_large_deliveries_are_several_requests(collector: "Collector", opened: Opened) -> None:
-    """A request has about two megabytes, even of short lines, and all lines keep their order."""
-    pieces = [piece(b"\n".join([b"%d" % number] * 4000), 4000 * number) for number in range(5)]
+    """A request has at most a megabyte, even of short lines, and all lines keep their order."""
+    pieces = [piece(b"\n".join([b"%d" % number] * 2000), 2000 * number) for number in range(5)]
     sink = opened(spans=False)
     delivered = 0
     while delivered < len(pieces):
         delivered += sink.deliver(pieces[delivered:])
-    assert [log.text for log in collector.logs] == [str(number) for number in range(5) for _ in range(4000)]
-    assert len(collector.requests) == 2
+    assert [log.text for log in collector.logs] == [str(number) for number in range(5) for _ in range(2000)]
+    sizes = [int(headers["content-length"]) for _, headers in collector.requests]
+    assert max(sizes) <= 1 << 20
+    assert len(sizes) == 3
     assert collector.logs[0].message.trace_id == b""

@@ -11,14 +11,16 @@ import ssl
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logring.layout import STDERR, SYSTEM
-from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, Gap, Piece, Sink
+from supervisor.helpers.exporter.log_records import DAMAGED, DeliveryFailed, LogGap, Piece, Sink
 from supervisor.helpers.exporter.socket_sinks import JournaldSink, SyslogSink
 from tests.helpers.exporter.pieces import RUN, TS, job, piece
 from tests.support.ports import free_port
@@ -34,8 +36,10 @@ PIECES = [
     piece(b"one\ntwo \xff \x07\n", 0),
     piece(b"oops", 3, stream=STDERR),
     piece(b"x" * 16384, 4, continued=True),
-    Piece(RUN, Gap(5, TS, 7, DAMAGED)),
+    Piece(RUN, LogGap(5, TS, 7, DAMAGED)),
 ]
+LOCAL = time.strftime("%b %e %H:%M:%S", time.localtime(TS // 1000))
+"""The time of the lines in the format of RFC 3164."""
 TEXTS = [b"one", b"two \xff \x07", b"", b"oops", b"x" * 16384, b"7 lines missing: the log file is damaged"]
 
 
@@ -218,7 +222,7 @@ def test_syslog_over_a_unix_socket(tmp_path: Path, kind: socket.SocketKind, open
     with socket.socket(socket.AF_UNIX, kind) as receiver:
         receiver.bind(path)
         receiver.settimeout(10)
-        sink = opened(SyslogSink(job("syslog", address=f"unix:{path}", facility="local7")))
+        sink = opened(SyslogSink(job("syslog", address=f"unix:{path}", facility="local7", format="rfc5424")))
         if kind == socket.SOCK_STREAM:
             receiver.listen()
             assert sink.deliver(PIECES) == 4
@@ -234,34 +238,45 @@ def test_syslog_over_a_unix_socket(tmp_path: Path, kind: socket.SocketKind, open
         assert parsed(messages[0])["pri"] == b"190"
 
 
-def test_rsyslog_parses_the_messages(tmp_path: Path, opened: Opened) -> None:
-    """A real rsyslog finds time, host, program, run id and text of each message where RFC 5424 has them."""
+@contextlib.contextmanager
+def rsyslog(tmp_path: Path, inputs: str, fields: str) -> Iterator[Path]:
+    """Run a real rsyslog that writes these fields of each message to a file, which is yielded."""
     program = shutil.which("rsyslogd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     if program is None:
         pytest.skip("rsyslogd is not installed (Debian: rsyslog)")
-    port, output = free_port(), tmp_path / "output"
-    names = "HOSTNAME", "APP-NAME", "PROCID", "MSGID", "syslogseverity-text", "STRUCTURED-DATA", "msg"
-    template = "|".join(["%TIMESTAMP:::date-rfc3339%", *(f"%{name}%" for name in names)])
+    output = tmp_path / "output"
+    template = "|".join(f"%{field}%" for field in fields.split())
     (tmp_path / "rsyslog.conf").write_text(
-        f'global(workDirectory="{tmp_path}" maxMessageSize="64k")\n'
-        f'module(load="imtcp")\ninput(type="imtcp" address="127.0.0.1" port="{port}")\n'
+        f'global(workDirectory="{tmp_path}" maxMessageSize="64k")\n{inputs}\n'
         f'template(name="all" type="string" string="{template}\\n")\n'
         f'action(type="omfile" file="{output}" template="all")\n'
     )
     command = [program, "-n", "-f", str(tmp_path / "rsyslog.conf"), "-i", str(tmp_path / "pid")]
     with (tmp_path / "errors").open("wb") as errors, subprocess.Popen(command, stderr=errors, stdout=errors) as process:
         try:
-            sink = opened(SyslogSink(job("syslog", address=f"tcp://127.0.0.1:{port}")))
-
-            def delivered() -> bool:
-                with contextlib.suppress(DeliveryFailed):
-                    return sink.deliver([piece(b"one\ntwo"), piece(b"oops", 2, stream=STDERR)]) == 2
-                return False
-
-            until(delivered, "rsyslog to listen")
-            until(lambda: output.exists() and output.read_text().count("\n") == 3, "the messages")
+            yield output
         finally:
             process.terminate()
+
+
+def deliver_once_it_listens(sink: Sink, output: Path, pieces: list[Piece], lines: int) -> None:
+    def delivered() -> bool:
+        with contextlib.suppress(DeliveryFailed):
+            return sink.deliver(pieces) == len(pieces)
+        return False
+
+    until(delivered, "rsyslog to listen")
+    until(lambda: output.exists() and output.read_text().count("\n") == lines, "the messages")
+
+
+def test_rsyslog_parses_the_messages(tmp_path: Path, opened: Opened) -> None:
+    """A real rsyslog finds time, host, program, run id and text of each message where RFC 5424 has them."""
+    port = free_port()
+    inputs = f'module(load="imtcp")\ninput(type="imtcp" address="127.0.0.1" port="{port}")'
+    fields = "TIMESTAMP:::date-rfc3339 HOSTNAME APP-NAME PROCID MSGID syslogseverity-text STRUCTURED-DATA msg"
+    with rsyslog(tmp_path, inputs, fields) as output:
+        sink = opened(SyslogSink(job("syslog", address=f"tcp://127.0.0.1:{port}")))
+        deliver_once_it_listens(sink, output, [piece(b"one\ntwo"), piece(b"oops", 2, stream=STDERR)], 3)
     common = f"2025-11-26T08:00:00.123Z|db1|web|{RUN.id}"
     fields = '[ringward@32473 instance="2" line="{}"]'
     assert output.read_text().splitlines() == [
@@ -269,6 +284,78 @@ def test_rsyslog_parses_the_messages(tmp_path: Path, opened: Opened) -> None:
         f"{common}|stdout|info|{fields.format(1)}|two",
         f"{common}|stderr|err|{fields.format(2)}|oops",
     ]
+
+
+def test_local_rsyslog_parses_the_messages(tmp_path: Path, opened: Opened) -> None:
+    """The imuxsock of a real rsyslog, which reads /dev/log, finds time, program, run id and text of each message."""
+    path = tmp_path / "log"
+    inputs = (
+        'module(load="imuxsock" sysSock.use="off")\n'
+        f'input(type="imuxsock" socket="{path}" ignoreTimestamp="off" useSysTimestamp="off")'
+    )
+    with rsyslog(
+        tmp_path, inputs, "TIMESTAMP programname PROCID syslogfacility-text syslogseverity-text msg"
+    ) as output:
+        sink = opened(SyslogSink(job("syslog", address=f"unix:{path}", facility="local7")))
+        lines = [
+            piece(b"one\ntwo: [x] \xc3\xa9\n"),
+            piece(b"oops", 3, stream=STDERR),
+            Piece(RUN, LogGap(4, TS, 7, DAMAGED)),
+        ]
+        deliver_once_it_listens(sink, output, lines, 5)
+    common = f"{LOCAL}|web|{RUN.id}|local7"
+    assert output.read_text().splitlines() == [
+        f"{common}|info| one",
+        f"{common}|info| two: [x] é",
+        f"{common}|info| ",
+        f"{common}|err| oops",
+        f"{common}|notice| 7 lines missing: the log file is damaged",
+    ]
+
+
+def test_local_format_on_a_stream(tmp_path: Path, opened: Opened) -> None:
+    """On a Unix stream socket, a newline ends each message; a NUL, which would end one, is replaced."""
+    path = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as receiver:
+        receiver.bind(path)
+        receiver.listen()
+        opened(SyslogSink(job("syslog", address=f"unix:{path}"))).deliver([piece(b"one\na\0b")])
+        connection, _ = receiver.accept()
+        with connection:
+            head = f"<30>{LOCAL} web[{RUN.id}]: "
+            assert connection.recv(65536).decode() == f"{head}one\n{head}a\N{REPLACEMENT CHARACTER}b\n"
+
+
+def test_format_over_udp(opened: Opened) -> None:
+    """A message in the format of RFC 3164 to another host has the name of this host."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(10)
+        address = f"udp://127.0.0.1:{receiver.getsockname()[1]}"
+        opened(SyslogSink(job("syslog", address=address, format="rfc3164"))).deliver([piece(b"one")])
+        assert receiver.recv(65536).decode() == f"<30>{LOCAL} db1 web[{RUN.id}]: one"
+
+
+def test_message_larger_than_a_datagram(tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that the socket does not accept whole is cut with a mark, and does not delay others."""
+
+    class SmallSocket(socket.socket):
+        def connect(self, address: Any) -> None:
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+            super().connect(address)
+
+    path = str(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(path)
+        receiver.settimeout(10)
+        sink = opened(SyslogSink(job("syslog", address=f"unix:{path}")))
+        monkeypatch.setattr("supervisor.helpers.exporter.socket_sinks.socket.socket", SmallSocket)
+        with ThreadPoolExecutor(1) as pool:
+            received = pool.submit(lambda: [receiver.recv(65536).decode() for _ in range(2)])
+            assert sink.deliver([piece(b"x" * 16_384 + b"\nafter")]) == 1
+            cut, after = received.result()
+    assert cut.endswith("xxx … [cut]")
+    assert after.endswith(": after")
 
 
 def fields_of(message: bytes) -> dict[str, bytes]:

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from logring.layout import STDOUT, RingShape
+from logring.log_paths import ring_path
+from logring.ring.writer import RingWriter
 from store.database import Database, open_writer
 from store.runs.writes import update_run
 from supervisor.helpers.exporter.cursors import Cursors
@@ -21,7 +24,15 @@ def follow_runs(tmp_path: Path, *, units: list[str] | None = None, globs: list[s
     """Let an exporter look once; return all runs that it follows."""
     cursors = Cursors(str(tmp_path / "x.cursors"))
     where = str(tmp_path / "ringward.db")
-    export_job = job("file", database=where, units=units or [], globs=globs or ["*"], begin_at=T0)
+    export_job = job(
+        "file",
+        database=where,
+        runtime_dir=str(tmp_path),
+        data_dir=str(tmp_path),
+        units=units or [],
+        globs=globs or ["*"],
+        begin_at=T0,
+    )
     new_runs = NewRuns(export_job, cursors)
     while new_runs.find():
         pass
@@ -85,6 +96,20 @@ def test_only_selected_runs_are_followed(tmp_path: Path, db: Database) -> None:
     for run in runs.values():
         store_run(db, run)
     assert follow_runs(tmp_path, units=["web"], globs=["db-*"]) == [runs["web"].id, runs["db-1"].id]
+
+
+def test_active_runs_are_followed_once_they_are_selected(tmp_path: Path, db: Database) -> None:
+    """A changed selection adds the active runs that match only now, but none whose log is complete."""
+    runs = {name: make_run(task_name=name, created_at=T0) for name in ("web", "db", "sealed", "ended")}
+    for run in runs.values():
+        store_run(db, run)
+    assert follow_runs(tmp_path, units=["web"], globs=["x"]) == [runs["web"].id]
+    update_run(db, runs["ended"].id, status="ended", end_reason="succeeded", exit_code=0)
+    writer = RingWriter.new(ring_path(str(tmp_path), runs["sealed"].id), "D", RingShape(0))
+    writer.append(STDOUT, b"line\n", T0)
+    writer.seal(T0)
+    assert follow_runs(tmp_path, units=["web", "db", "sealed", "ended"]) == [runs["web"].id, runs["db"].id]
+    assert follow_runs(tmp_path, units=["db"]) == [runs["web"].id, runs["db"].id]
 
 
 def test_unseen_purged_runs_are_counted(tmp_path: Path, db: Database) -> None:

@@ -146,10 +146,28 @@ def test_changed_permissions_start_nothing() -> None:
         files.there[f"/in/{name}"] = files.there[f"/in/{name}"]._replace(ctime_ns=2)
         files.changes.touched(f"/in/{name}", 5.0)
     files.changes.changed("/in/b", files.there["/in/b"], 5.1)  # closed after it was touched
-    files.changes.tend(5.5, files.there.get)
-    files.changes.tend(6.0, files.there.get)
+    files.changes.tick(5.5, files.there.get)
+    files.changes.tick(6.0, files.there.get)
     files.list(7.0)
     assert files.take(8.0) == {"b"}
+
+
+def test_created_file_that_stays_as_it_is() -> None:
+    """A file that appears with its content and without a write counts after a minute; others wait for their writer."""
+    files = Files()
+    files.list()
+    for number, name in enumerate(("linked", "empty", "growing", "written", "gone")):
+        files.there[f"/in/{name}"] = FileState(number, 0 if name == "empty" else 1, 7)
+        files.changes.created(f"/in/{name}", files.there[f"/in/{name}"], 5.0)
+    files.there["/in/growing"] = FileState(2, 2, 8)
+    files.write("written", 6.0)
+    files.changes.vanished("/in/gone")
+    assert files.take(7.0) == {"written"}
+    files.store()
+    files.changes.tick(64.9, files.there.get)
+    assert files.changes.due_s() is None
+    files.changes.tick(65.0, files.there.get)
+    assert files.take(66.0) == {"linked"}
 
 
 def test_limits_of_a_burst() -> None:

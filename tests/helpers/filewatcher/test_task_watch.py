@@ -61,6 +61,52 @@ def test_written_and_moved_files(tmp_path: Path) -> None:
     assert watched.burst() == ["a.csv"]
 
 
+def test_linked_files(tmp_path: Path) -> None:
+    """A hard link to a complete file counts at once, also if the other name is removed, as mail is delivered."""
+    place = tmp_path / "new"
+    place.mkdir()
+    watched = RunningWatch(tmp_path, [f"{place}/*"])
+    watched.is_listed()
+    (tmp_path / "kept").write_text("x")
+    os.link(tmp_path / "kept", place / "a")
+    assert watched.burst() == ["a"]
+    (tmp_path / "mail").write_text("x")
+    os.utime(tmp_path / "mail", (1_700_000_000, 1_700_000_000))
+    os.link(tmp_path / "mail", place / "b")
+    (tmp_path / "mail").unlink()
+    assert watched.burst() == ["b"]
+    with (place / "c").open("w") as file:
+        os.link(tmp_path / "kept", place / "d")
+        assert watched.burst() == ["d"]
+        file.write("x")
+    assert watched.burst() == ["c"]
+
+
+def test_files_of_a_kubernetes_volume(tmp_path: Path) -> None:
+    """A named link to a file counts when the link, or a link through which it leads, is replaced."""
+    place = tmp_path / "config"
+    place.mkdir()
+
+    def point(target: str, link: Path) -> None:
+        new = link.with_name("..new")
+        new.symlink_to(target)
+        new.rename(link)
+
+    for version in ("..1", "..2", "..3"):
+        (place / version).mkdir()
+        (place / version / "app.conf").write_text("same")
+    point("..1", place / "..data")
+    point("..data/app.conf", place / "app.conf")
+    point("..data/app.conf", place / "other.conf")
+    watched = RunningWatch(tmp_path, [f"{place}/app.conf", f"{place}/o*.conf"])
+    watched.is_listed()
+    point("..2", place / "..data")
+    assert watched.burst() == ["app.conf"]
+    (place / "app.conf").unlink()
+    (place / "app.conf").symlink_to("..3/app.conf")
+    assert watched.burst() == ["app.conf"]
+
+
 def test_network_file_system_is_listed(tmp_path: Path) -> None:
     """On a network file system the directory is listed at intervals, and the log says so."""
     place = tmp_path / "in"
@@ -112,7 +158,7 @@ def test_refused_watches(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     globs = [f"{tmp_path}/a/*", f"{tmp_path}/b/*"]
     LimitedInotify.exhausted = True
-    watched = RunningWatch(tmp_path, globs, open_inotify=LimitedInotify, retries=Retries(0.0))
+    watched = RunningWatch(tmp_path, globs, open_inotify=LimitedInotify, retries=Retries([0.0]))
     text = watched.next("said")["text"]
     assert text.startswith("all inotify watches of the user are in use")
     assert text.endswith("raise fs.inotify.max_user_watches")
@@ -142,7 +188,7 @@ def test_refused_inotify_instance(tmp_path: Path) -> None:
             raise refusals.pop()
         return Inotify()
 
-    watched = RunningWatch(tmp_path, [f"{place}/*"], open_inotify=open_inotify, retries=Retries(0.0))
+    watched = RunningWatch(tmp_path, [f"{place}/*"], open_inotify=open_inotify, retries=Retries([0.0]))
     assert watched.next("said")["text"].endswith("raise fs.inotify.max_user_instances")
     assert watched.next("said")["text"] == "inotify watches all directories of on_change again"
     (place / "seen").touch()

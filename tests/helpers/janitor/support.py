@@ -1,9 +1,12 @@
 """Helpers of the janitor tests: a data directory with logs, and the janitor as the scheduler starts it."""
 
 import os
+import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from logring.layout import STDOUT, RingShape
 from logring.log_paths import log_path
@@ -11,7 +14,8 @@ from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from store.database import open_writer
-from supervisor.ipc.janitor_job import Job, Report
+from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
+from supervisor.ipc.messages import Decoder, encode, receive
 from tests.logring.support.rings import read_all, texts
 
 HOUR_MS = 3_600_000
@@ -36,7 +40,7 @@ class DataDirectory:
         """Write the log of run `number` of a task, with `count` lines, and return its path."""
         run_id = f"01ARZ3{number:020d}"
         path = log_path(str(self.directory), task, run_id)
-        writer = RingWriter(str(self.directory / "ring"), run_id, RingShape(1000))
+        writer = RingWriter.new(str(self.directory / "ring"), run_id, RingShape(1000))
         file = LogFileWriter(path, writer, 1000)
         writer.append(STDOUT, b"".join(b"%s\n" % text for text in self.texts(number, count)), ended_ms)
         if sealed:
@@ -60,8 +64,8 @@ class DataDirectory:
         max_log_bytes: int | None = None,
         look: bool = True,
         copy: bool = False,
-    ) -> Job:
-        return Job(
+    ) -> JanitorJob:
+        return JanitorJob(
             data_dir=str(self.directory),
             runtime_dir=str(self.directory),
             database=self.database,
@@ -97,27 +101,39 @@ def occupied(paths: list[str]) -> int:
     return sum(os.stat(path).st_blocks * 512 for path in paths)
 
 
-def start(job: Job, command: list[str] = COMMAND) -> subprocess.Popen[bytes]:
-    """Start the janitor; its standard input stays open."""
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdin is not None
-    process.stdin.write(job.to_line().encode())
-    process.stdin.flush()
-    return process
+class Janitor(NamedTuple):
+    """A janitor process with the connection to it."""
+
+    process: subprocess.Popen[str]
+    sock: socket.socket
+
+    def ended(self) -> str:
+        """Wait for the end of the process, which must succeed; return its log."""
+        _, logged = self.process.communicate()
+        assert self.process.returncode == 0, logged
+        return logged
 
 
-def finished(process: subprocess.Popen[bytes]) -> tuple[Report, str]:
+def start(job: JanitorJob | None, command: list[str] = COMMAND) -> Janitor:
+    """Start the janitor, and send it a job, if there is one."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        argv = [*command, "--fd", str(theirs.fileno())]
+        process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
+    if job is not None:
+        ours.sendall(encode({"op": "job", "job": asdict(job)}))
+    return Janitor(process, ours)
+
+
+def finished(janitor: Janitor) -> tuple[JanitorReport, str]:
     """Wait for the end of a janitor; return its report and its log."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    report_line, logged = process.stdout.read(), process.stderr.read()
-    assert process.wait() == 0, logged
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        pipe.close()
-    return Report.from_line(report_line.decode()), logged.decode()
+    with janitor.sock:
+        logged = janitor.ended()
+        message = receive(janitor.sock, Decoder())
+    assert message is not None
+    return JanitorReport(**message["report"]), logged
 
 
-def run(job: Job) -> tuple[Report, str]:
+def run(job: JanitorJob) -> tuple[JanitorReport, str]:
     """Run a janitor from start to end; return its report and its log."""
     return finished(start(job))

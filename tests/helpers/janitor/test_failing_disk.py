@@ -36,6 +36,7 @@ def failing(error: Exception, calls: list[str]) -> Callable[[str], bool]:
     ("error", "tries", "done"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), [1, 1], False),
+        (OSError(errno.EROFS, "Read-only file system"), [1, 1], False),
         (OSError(errno.EIO, "Input/output error"), [3, 3], False),
         (NewerFormat("of a newer release"), [3, 0], True),
     ],
@@ -43,7 +44,7 @@ def failing(error: Exception, calls: list[str]) -> Callable[[str], bool]:
 def test_failed_compression(
     place: DataDirectory, monkeypatch: pytest.MonkeyPatch, error: Exception, tries: list[int], done: bool
 ) -> None:
-    """A full disk ends the round; an unreadable log is skipped; a log that can never be packed is not retried."""
+    """A full or read-only disk ends the round; an unreadable log is skipped; an unknown format is not tried again."""
     for number in range(3):
         place.log("t", number)
     calls: list[str] = []

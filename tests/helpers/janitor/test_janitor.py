@@ -1,12 +1,13 @@
 """The janitor as a process: it compresses, keeps the budget, and may be killed at any moment."""
 
 import fcntl
+import json
 import os
-import signal
 import stat
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from logring.layout import KIND_PACKED, Static
 from logring.log_paths import frames_path
 from logring.logfile.compress import SUFFIX
 from supervisor.helpers.janitor.upkeep import find_logs
-from supervisor.ipc.janitor_job import Report
+from supervisor.ipc.janitor_job import JanitorReport
 from tests.helpers.janitor.support import (
     COMMAND,
     EAGER,
@@ -107,7 +108,7 @@ def test_default_budget(place: DataDirectory) -> None:
 
 def test_no_logs(place: DataDirectory) -> None:
     """For a data directory without logs the janitor reports and logs nothing."""
-    assert run(place.job()) == (Report(next_ms=None, rest_ms=60_000), "")
+    assert run(place.job()) == (JanitorReport(next_ms=None, rest_ms=60_000), "")
 
 
 def test_incompressible_log_is_tried_once(place: DataDirectory) -> None:
@@ -159,28 +160,39 @@ def test_one_janitor_at_a_time(place: DataDirectory) -> None:
 
 
 def test_ends_with_the_scheduler(place: DataDirectory) -> None:
-    """The janitor ends when its standard input closes, even before it gets its job."""
-    process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.communicate()[0] == b""
-    assert process.returncode == 0
+    """The janitor ends when the connection closes, even before it gets its job."""
+    idle = start(None)
+    idle.sock.close()
+    assert idle.ended() == ""
     for number in range(50):
         place.log("t", number)
-    process = start(place.job())
+    janitor = start(place.job())
     until(lambda: any(is_packed(path) for path in place.logs()), "the first log")
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait() == 0
-    for pipe in (process.stdout, process.stderr):
-        assert pipe is not None
-        pipe.close()
+    janitor.sock.close()
+    janitor.ended()
     assert all(lines_of(path) == place.texts(number) for number, path in enumerate(place.logs()))
+
+
+def test_scheduler_of_the_first_version(place: DataDirectory) -> None:
+    """A scheduler of version 0.1.0 passes the job on standard input, and reads the report from standard output."""
+    path = place.log("t", 1)
+    process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(json.dumps(asdict(place.job())), file=process.stdin, flush=True)
+    report = json.loads(process.stdout.readline())
+    process.communicate()
+    assert is_packed(path)
+    assert report == {"next_ms": None, "rest_ms": 60_000, "removed": 0, "kept": [], "damaged": False}
+    idle = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    assert idle.stdout + idle.stderr == b""
 
 
 _HELD = f"""
 {EAGER}
 import threading
 
-def rename(*paths, really=os.rename, left=[None] * int(sys.argv[1])):
+def rename(*paths, really=os.rename, left=[None] * int(sys.argv.pop(1))):
     if not left:
         threading.Event().wait()
     left.pop()
@@ -197,7 +209,7 @@ def test_killed_at_any_moment(place: DataDirectory, after: int) -> None:
     """After a SIGKILL every log is there, old or new; the next janitor removes partial files and continues."""
     for number in range(30):
         place.log("t", number, 40_000)
-    process = start(place.job(), [sys.executable, "-I", "-c", _HELD, str(after)])
+    janitor = start(place.job(), [sys.executable, "-I", "-c", _HELD, str(after)])
     folder = os.path.dirname(place.logs()[0])
     until(
         lambda: (
@@ -206,11 +218,9 @@ def test_killed_at_any_moment(place: DataDirectory, after: int) -> None:
         ),
         "a log to be half made",
     )
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        assert pipe is not None
-        pipe.close()
+    janitor.process.kill()
+    with janitor.sock:
+        janitor.process.communicate()
     assert len(place.logs()) == 30
     assert len(place.others()) <= 1
     for number in (0, after, 29):

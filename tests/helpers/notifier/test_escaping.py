@@ -82,7 +82,7 @@ def test_text_that_apprise_escapes() -> None:
 def test_escaped_message(notifier: NotifierProcess, tmp_path: Path) -> None:
     """Title, text and last lines arrive escaped, and the link after them works."""
     ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
-    writer = RingWriter(ring, "D", RingShape(0))
+    writer = RingWriter.new(ring, "D", RingShape(0))
     writer.append(STDOUT, b"@channel [x](https://evil.example)\n", 1)
     with web_server() as web:
         url = f"mmost://127.0.0.1:{web.port}/{'a' * 24}?{PATIENT}"

@@ -13,11 +13,12 @@ import pytest
 from logring.layout import STDERR, STDOUT, SYSTEM, RingShape
 from logring.ring.writer import RingWriter
 from supervisor.helpers.notifier.delivery import last_lines
+from supervisor.helpers.notifier.fitting import Output
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.delivery_request import DeliveryRequest, PingRequest
 from supervisor.ipc.messages import Decoder, encode, receive_all
 from tests.support.ports import free_port
-from tests.support.receivers import web_server
+from tests.support.receivers import mail_server, web_server
 
 
 class NotifierProcess:
@@ -83,6 +84,26 @@ def test_concurrent_results(notifier: NotifierProcess) -> None:
     assert (gone["ok"], gone["retry_after_ms"]) == (False, None)
     assert odd["error"] == "Apprise does not support the URL"
     assert not any("token" in frame["error"] for frame in (rests, gone, odd))
+
+
+@pytest.mark.parametrize(("status", "refused"), [(400, True), (413, True), (422, True), (403, False), (500, False)])
+def test_refusal_of_one_message(notifier: NotifierProcess, status: int, refused: bool) -> None:
+    """Statuses that refuse the contents of a message are told from those that concern all messages."""
+    with web_server() as web:
+        web.respond = lambda _number: (status, {})
+        (result,) = notifier.ask(request(f"json://127.0.0.1:{web.port}/x?{PATIENT}"))
+    assert (result["ok"], result["refused"]) == (False, refused)
+
+
+@pytest.mark.parametrize(("reply", "refused"), [("552 too big", True), ("554 spam", True), ("451 try later", False)])
+def test_refusal_by_a_mail_server(notifier: NotifierProcess, reply: str, refused: bool) -> None:
+    """The answer of a mail server is the reason, and tells a refused message from a server that cannot take any."""
+    with mail_server() as mail:
+        mail.reply = reply
+        (result,) = notifier.ask(request(f"mailto://127.0.0.1:{mail.port}?from=a@example.com&to=b@example.com"))
+    assert not result["ok"]
+    assert reply in result["error"]
+    assert result["refused"] == refused
 
 
 def test_redirect_that_loses_the_message(notifier: NotifierProcess) -> None:
@@ -163,7 +184,7 @@ def test_redirect_on_the_same_host(notifier: NotifierProcess) -> None:
 def test_retry_after_dates() -> None:
     """Dates of Retry-After are in UTC, whatever the host's time zone, even in old forms that do not say so."""
     dates = ["Mon, 23 Nov 2026 17:00:00 GMT", "Monday, 23-Nov-26 17:00:00 GMT", "Mon Nov 23 17:00:00 2026"]
-    code = "import sys\nfrom supervisor.helpers.notifier.delivery import retry_after_ms\n"
+    code = "import sys\nfrom supervisor.helpers.retry_after import retry_after_ms\n"
     code += "print(*(retry_after_ms(date, 1_795_449_600) for date in sys.argv[1:]))"
     argv = [sys.executable, "-I", "-c", code, *dates]
     out = subprocess.run(argv, env={"TZ": "America/New_York"}, capture_output=True, text=True, check=True)
@@ -195,17 +216,19 @@ def test_apprise_is_loaded_late() -> None:
 def test_last_lines(tmp_path: Path) -> None:
     """A message has at most twenty lines of all streams, system lines in brackets, without control sequences."""
     ring, file = str(tmp_path / "ring"), str(tmp_path / "log")
-    assert last_lines(ring, file) == ""
-    assert last_lines(None, None) == ""
-    writer = RingWriter(ring, "D", RingShape(0))
+    assert not last_lines(ring, file).lines
+    assert last_lines(None, None) == Output()
+    writer = RingWriter.new(ring, "D", RingShape(0))
     for number in range(30):
         writer.append(STDERR if number % 2 else STDOUT, f"line {number}\n".encode(), 1)
     writer.append(SYSTEM, b"stopping\n", 2)
     writer.append(STDOUT, b"\x1b[31mred\t" + b"x" * 1000 + b"\n", 3)
-    words = last_lines(ring, file).split("\n")
+    output = last_lines(ring, file)
+    words = output.lines
+    assert output.before == 12
     assert len(words) == 20
     assert words[0] == "line 12"
     assert words[-2] == "[stopping]"
-    assert words[-1].startswith("\N{REPLACEMENT CHARACTER}[31mred ")
+    assert words[-1].startswith("red ")
     assert len(words[-1]) == 300
     writer.seal(4)

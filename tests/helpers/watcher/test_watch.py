@@ -22,6 +22,7 @@ import pytest
 from logring.layout import STDOUT, RingShape
 from logring.log_paths import ring_path
 from logring.ring.writer import RingWriter
+from supervisor.helpers.watcher import network_probes
 from supervisor.helpers.watcher.command_probe import beginning_of, end_of
 from supervisor.helpers.watcher.output_lines import RingWatcher
 from supervisor.helpers.watcher.watch import ProbeRunner
@@ -209,7 +210,8 @@ def test_command() -> None:
         watcher.watch.start(command("/bin/sh", "-c", "kill -9 $$"))
         assert (await watcher.next())["why"] == "/bin/sh killed by signal 9"
         watcher.watch.start(command("/nonexistent/program"))
-        assert (await watcher.next())["why"].startswith("/nonexistent/program exited with code 127: ")
+        missing = "/nonexistent/program exited with code 127: /nonexistent/program: No such file or directory"
+        assert (await watcher.next())["why"] == missing
         watcher.watch.start(command("true"))
         assert (await watcher.next())["op"] == "passed"
 
@@ -269,7 +271,7 @@ def test_readiness_by_a_line_of_output(tmp_path: Path) -> None:
         probe_request = request("log", "^listening on [0-9]+$", ring=path, file=str(tmp_path / "none.log"))
         watcher.watch.start(probe_request)
         await asyncio.sleep(0)
-        writer = RingWriter(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(8))
+        writer = RingWriter.new(path, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(8))
         writer.system_line("listening on 1", 1000)
         writer.append(STDOUT, b"not yet listening on 80\nlistening on ", 1000)
         assert watcher.words.empty()
@@ -379,48 +381,6 @@ def daemonises(*arguments: object) -> list[str]:
     return [sys.executable, "-I", str(PROGRAMS / "daemonises.py"), *map(str, arguments)]
 
 
-STARTS_A_MATCHER = """
-import asyncio, os, subprocess, threading
-from supervisor.helpers.watcher.command_probe import CommandProbes
-from supervisor.host.osport import become_subreaper
-from supervisor.ipc.match_process import MatchProcess
-from supervisor.ipc.probe_request import ProbeRequest
-
-created, going_on = threading.Event(), threading.Event()
-matchers = []
-
-class SlowlyStarted(subprocess.Popen):
-    def __init__(self, argv, **options):
-        super().__init__(argv, **options)
-        if "matcher" in argv:
-            matchers.append(self)
-            created.set()
-            going_on.wait()
-
-async def play():
-    helper = MatchProcess()
-    matching = asyncio.create_task(asyncio.to_thread(helper.find, "a", b"ba", 0, 0, 2))
-    await asyncio.to_thread(created.wait)
-    probes = CommandProbes(alone=True, helper=helper)
-    await probes.run(ProbeRequest(key="R/ready", kind="exec", argv=["/bin/true"], env=dict(os.environ), timeout_ms=0))
-    await asyncio.sleep(0)  # the search for leftovers begins
-    going_on.set()
-    print(await matching, len(matchers))
-    await probes.ended()
-    helper.close()
-
-become_subreaper()
-subprocess.Popen = SlowlyStarted
-asyncio.run(play())
-"""
-
-
-def test_starting_matcher_is_no_leftover() -> None:
-    """The search for leftovers of commands spares a matching process whose start has not returned yet."""
-    ended = subprocess.run([sys.executable, "-I", "-c", STARTS_A_MATCHER], capture_output=True, text=True, check=False)
-    assert (ended.stdout, ended.stderr) == ("(1, 2) 1\n", "")
-
-
 @pytest.mark.parametrize("bare", [[], ["bare"]])
 def test_leftover_processes_of_a_command(real: WatcherProcess, tmp_path: Path, bare: list[str]) -> None:
     """Daemons that a command leaves are killed and reaped; daemons of a running command are not."""
@@ -503,6 +463,33 @@ def test_https() -> None:
     run_scene(scene)
 
 
+def test_failing_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says why TLS fails. A number of OpenSSL is not taken for one of the kernel."""
+    newest = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    newest.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
+    newest.minimum_version = ssl.TLSVersion.TLSv1_3
+    older = network_probes._unchecked()
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    monkeypatch.setattr(network_probes, "_unchecked", lambda: older)
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def scene(watcher: InProcessWatcher) -> None:
+        async def failure(port: int) -> str:
+            watcher.watch.start(request("http", f"https://127.0.0.1:{port}/"))
+            return str((await watcher.next())["why"]).partition("/: ")[2]
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            reason = await failure(server.sockets[0].getsockname()[1])
+            assert reason == "the server does not use TLS; use a URL that begins with http://"
+        with answering(b"", newest) as port:
+            assert await failure(port) == "TLS failed: TLSV1_ALERT_PROTOCOL_VERSION"
+
+    run_scene(scene)
+
+
 def test_watcher_ends_with_the_scheduler(real: WatcherProcess, tmp_path: Path) -> None:
     """When the socket closes, the process ends, as do the commands that it runs."""
     journal = tmp_path / "pid"
@@ -532,6 +519,48 @@ def test_output_of_a_query_command() -> None:
         assert (await watcher.next())["why"] == "sleep: timed out after 50 ms"
         await asyncio.gather(*watcher.watch._tasks.values())
         assert watcher.watch._tasks == {}
+
+    run_scene(scene)
+
+
+def test_condition() -> None:
+    """A condition is answered with its exit code and the last line of its output, with secrets masked."""
+
+    async def scene(watcher: InProcessWatcher) -> None:
+        env = {**os.environ, "TOKEN": "abcdefgh"}
+        expected: dict[str, dict[str, object]] = {
+            "0": {"op": "answered", "text": ""},
+            "1": {"op": "failed", "why": "no *** here", "status": 1},
+            "3": {"op": "failed", "why": "/bin/sh exited with code 3: no *** here"},
+        }
+        for code, answer in expected.items():
+            argv = ["/bin/sh", "-c", 'echo first; echo "no $TOKEN here" >&2; exit $1', "sh", code]
+            watcher.watch.start(request("condition", argv=argv, env=env, secrets=["TOKEN"]))
+            assert await watcher.next() == {"key": "R/ready", **answer}
+        watcher.watch.start(request("condition", argv=["false"], env=env))
+        assert (await watcher.next())["why"] == "false exited with code 1"
+
+    run_scene(scene)
+
+
+def test_condition_without_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path must exist, and the load must be below a number; only what cannot be looked at is a failure."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 1.0, 1.0))
+    (tmp_path / "there").write_text("")
+    cases: list[tuple[str, float | None, dict[str, object]]] = [
+        ("there", 2.5, {"op": "answered", "text": ""}),
+        ("", 2.5, {"op": "answered", "text": ""}),
+        ("gone", 2.5, {"op": "failed", "why": f"there is no {tmp_path}/gone", "status": 1}),
+        ("there/in", None, {"op": "failed", "why": f"there is no {tmp_path}/there/in", "status": 1}),
+        ("there", 2.0, {"op": "failed", "why": "the load is 2.00, not below 2", "status": 1}),
+        ("x" * 300, None, {"op": "failed", "why": f"{tmp_path}/{'x' * 300}: File name too long"}),
+    ]
+
+    async def scene(watcher: InProcessWatcher) -> None:
+        for name, load, answer in cases:
+            target = f"{tmp_path}/{name}" if name else ""
+            watcher.watch.start(request("condition", target=target, load_below=load))
+            assert await watcher.next() == {"key": "R/ready", **answer}
 
     run_scene(scene)
 

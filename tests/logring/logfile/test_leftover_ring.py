@@ -78,8 +78,8 @@ def test_unpublished_read(make_log: MakeLog) -> None:
     log = make_log(blocks=1, block_size=4096)
     lines = [b"x" * 699] * 5 + [b"y" * 297]
     log.feed(STDOUT, b"".join(line + b"\n" for line in lines))
-    assert log.writer.head_block == 1
-    log.writer.ring.mm[65536 + 64 : 65536 + 164] = b"?" * 100
+    assert log.writer.blocks.head_block == 1
+    log.writer.blocks.ring.mm[65536 + 64 : 65536 + 164] = b"?" * 100
     reader = saved(log)
     assert texts(read_all(reader)) == lines
     reader.close()
@@ -89,7 +89,7 @@ def test_full_ring_and_unfinished_lines(make_log: MakeLog) -> None:
     """Unfinished lines that do not fit into the last block get another one."""
     log = make_log(blocks=1, block_size=4096)
     lines = log.fill_ring()
-    count = log.writer.lines
+    count = log.writer.blocks.lines
     log.feed(STDERR, b"e" * 900)
     log.writer.mirror_pending()
     log.writer.complete_waiting()
@@ -104,7 +104,7 @@ def test_death_while_publishing(make_log: MakeLog) -> None:
     log = make_log()
     for number in range(9):
         log.feed(STDOUT, b"line %d\n" % number, T0 + number)
-    ring = log.writer.ring
+    ring = log.writer.blocks.ring
     newest = max(PUBLICATION_AT, key=lambda at: int.from_bytes(ring.mm[at : at + 4], "little"))
     ring.mm[newest + 20 : newest + 60] = bytes(40)
     assert texts(log.lines()) == [b"line %d" % number for number in range(8)]
@@ -118,7 +118,7 @@ def test_death_while_mirroring(make_log: MakeLog) -> None:
     log = make_log()
     log.feed(STDOUT, b"first")
     log.writer.mirror_pending()
-    mm = log.writer.ring.mm
+    mm = log.writer.blocks.ring.mm
     mm[PENDING_TEXT_AT[0] : PENDING_TEXT_AT[0] + 12] = b"first second"
     assert [pending.text for pending in log.reader.pending()] == [b"first"]
     mm[PENDING_AT[0][0] : PENDING_AT[0][0] + 30] = bytes(30)

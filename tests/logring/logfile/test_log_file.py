@@ -31,7 +31,7 @@ def test_slow_disk_stops_reads(make_log: MakeLog) -> None:
     log = make_log(blocks=2, block_size=4096)
     lines = log.fill_ring()
     reading = log.pipes[STDOUT][0]
-    assert log.writer.closed_blocks == 2
+    assert log.writer.blocks.closed_blocks == 2
     with pytest.raises(BlockingIOError):
         log.writer.readv(reading, STDOUT, T0)
     assert log.file is not None
@@ -47,13 +47,15 @@ def test_system_lines_wait_for_a_slot(make_log: MakeLog) -> None:
     log = make_log(blocks=1, block_size=4096)
     assert log.file is not None
     log.fill_ring()
-    before = log.writer.lines
+    before = log.writer.blocks.lines
     log.writer.system_line("one", T0 + 1)
     log.writer.append(STDOUT, b"two", T0 + 2)
-    assert log.writer.lines == before
+    assert log.writer.blocks.lines == before
     assert not log.writer.seal(T0 + 3)
+    assert log.writer.final_lines == before + 2
     assert not log.reader.head().sealed
     log.file.finish()
+    assert log.writer.blocks.lines == before + 2
     assert log.reader.head().sealed
     assert texts(log.lines())[-2:] == [b"one", b"two"]
     assert log.lines()[-1].ts == T0 + 3
@@ -64,7 +66,7 @@ def test_waiting_lines_precede_later_reads(make_log: MakeLog) -> None:
     log = make_log(blocks=1, block_size=4096)
     assert log.file is not None
     lines = log.fill_ring()
-    before = log.writer.lines
+    before = log.writer.blocks.lines
     log.writer.system_line("waits", T0)
     log.file.write_closed()
     log.feed(STDOUT, b"later\n")
@@ -75,7 +77,7 @@ def test_half_a_ring_wants_writing(make_log: MakeLog) -> None:
     """`wants_writing` turns true when half of the ring's blocks are closed, and false when they are written."""
     log = make_log(blocks=4, block_size=4096)
     assert log.file is not None
-    while log.writer.closed_blocks < 2:
+    while log.writer.blocks.closed_blocks < 2:
         assert not log.writer.wants_writing
         log.feed(STDOUT, b"x" * 99 + b"\n")
     assert log.writer.wants_writing
@@ -139,8 +141,8 @@ def test_no_empty_block_at_the_end(make_log: MakeLog, blocks: int) -> None:
     """A block opened for a read that found nothing does not push an older one out of the file."""
     log = make_log(block_size=4096, blocks=blocks, file_blocks=1)
     log.feed(STDOUT, (b"x" * 699 + b"\n") * 5 + b"y" * 297 + b"\n")
-    assert log.writer.closed_blocks == 1
-    assert log.writer.head_block == 1
+    assert log.writer.blocks.closed_blocks == 1
+    assert log.writer.blocks.head_block == 1
     log.finish()
     assert os.stat(log.log_path).st_size == PAGE + 4096
     assert len(log.lines()) == 6
@@ -419,7 +421,7 @@ def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(3):
             with pytest.raises(OSError, match="no space"):
                 log.file.write_closed()
-        assert log.writer.written_blocks == 2
+        assert log.writer.blocks.written_blocks == 2
         assert log.writer.writable
     log.feed(STDOUT, b"last\n")
     log.finish()
@@ -430,7 +432,7 @@ def test_full_disk(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dangling_link(tmp_path: Path, place: str) -> None:
     """A dangling link in the path of the file is an error until its target exists."""
     (tmp_path / "there").symlink_to(tmp_path / "elsewhere")
-    writer = RingWriter(str(tmp_path / "ring"), "run", RingShape(8))
+    writer = RingWriter.new(str(tmp_path / "ring"), "run", RingShape(8))
     file = LogFileWriter(str(tmp_path / place / "file"), writer, 8)
     writer.append(STDOUT, b"hello\n", T0)
     writer.seal(T0)

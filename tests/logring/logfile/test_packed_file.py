@@ -23,11 +23,10 @@ from logring.layout import (
     STDOUT,
     Static,
 )
-from logring.log_search import Limits, Pattern, search
+from logring.log_search import Pattern, SearchLimits, search
 from logring.logfile import zstd
 from logring.logfile.compress import SUFFIX, compress
 from logring.reader import Head, Line, LogReader
-from tests.logring.support.matching import DirectMatcher
 from tests.logring.support.rings import T0, Log, read_all, texts
 from tests.logring.support.steps import STEPS, Step, play
 
@@ -51,7 +50,7 @@ def content(path: str) -> Content:
         head = reader.head()
         lines, gone = walked(reader, head)
         raw = [raw_of(reader, streams) for streams in ([STDOUT, STDERR], [STDOUT], [STDERR])]
-        result = search(reader, Pattern("[02468]$", regex=True, matcher=DirectMatcher()), limits=Limits(10**9, 1 << 30))
+        result = search(reader, Pattern("7"), limits=SearchLimits(10**9, 1 << 30))
         assert result.exhausted
         return Content(head, lines, gone, raw, ([hit.n for hit in result.hits], result.damaged))
     finally:

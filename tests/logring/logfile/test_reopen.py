@@ -24,7 +24,7 @@ def replace_writer(log: Log) -> None:
     writer = reopen(log.ring_path, RUN, written)
     assert writer is not None
     log.writer = writer
-    log.file = LogFileWriter(log.log_path, writer, writer.file_blocks)
+    log.file = LogFileWriter(log.log_path, writer, writer.blocks.file_blocks)
     if written is not None:
         log.file.progress = written.progress
 
@@ -103,7 +103,7 @@ def test_sealed_log(make_log: MakeLog) -> None:
     log.feed(STDOUT, b"one\ntwo\n")
     log.writer.seal(T0)
     replace_writer(log)
-    assert log.writer.sealed
+    assert log.writer.blocks.sealed
     log.finish()
     data = LogContent.read(log.log_path, RUN)
     assert data is not None

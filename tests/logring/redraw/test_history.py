@@ -242,7 +242,7 @@ def test_history_of_a_line(make_log: MakeLog) -> None:
     """Redrawn lines have frames during and after writing, other lines have none, and missing lines have None."""
     log = make_log(file_blocks=2, block_size=4096, blocks=2)
     log.writer.redraw(STDOUT, full=False)
-    sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.frames, 8192)
+    sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.blocks.frames, 8192)
     log.feed(STDOUT, b"plain\n10%\r50%\r90%\n", T0)
     assert log.reader.history(0) == []
     assert log.reader.history(1) == []  # not written yet
@@ -263,7 +263,7 @@ def test_history_of_a_dropped_line(make_log: MakeLog) -> None:
     """A dropped line has no history, even if frames of it are left."""
     log = make_log(file_blocks=2, block_size=4096, blocks=2)
     log.writer.redraw(STDOUT, full=False)
-    sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.frames, 8192)
+    sidecar = FramesWriter(frames_path(log.log_path), RUN, log.writer.blocks.frames, 8192)
     log.feed(STDOUT, b"10%\r50%\n")
     sidecar.write()
     assert log.reader.history(0) == [[b"10%"], [b"50%"]]

@@ -31,7 +31,7 @@ def test_flood_equals_the_reducer(text: bytes) -> None:
 
 def test_history_in_a_flood() -> None:
     """The first lines of a flood have a history, its others have none, and slow lines after it have one again."""
-    drawing = Drawing(full=False)
+    drawing = Drawing.of(full=False)
     data = b"10%\r20%\r30%\n"
 
     def drawn(lines: int, now_ms: int) -> tuple[int, bytes]:
@@ -45,13 +45,13 @@ def test_history_in_a_flood() -> None:
 
 def test_plain_lines_are_no_flood() -> None:
     """A progress bar among any number of plain lines has its history."""
-    pieces = Drawing(full=False).feed(b"plain\n" * 5000 + b"10%\r" * 400 + b"20%\n" + b"plain\r\n" * 5000, 0)
+    pieces = Drawing.of(full=False).feed(b"plain\n" * 5000 + b"10%\r" * 400 + b"20%\n" + b"plain\r\n" * 5000, 0)
     assert sum(isinstance(piece, LineEnd) for piece in pieces) == 1
 
 
 def test_flood_within_a_line() -> None:
     """A line that was begun before a flood settles with its history."""
-    drawing = Drawing(full=False)
+    drawing = Drawing.of(full=False)
     pieces = drawing.feed(b"1\r2\r", 0)
     pieces += drawing.feed(b"3\n" + b"a\rb\n" * 1000, 0)
     assert b"".join(pieces) == b"3\n" + b"b\n" * 1000

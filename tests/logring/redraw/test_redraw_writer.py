@@ -101,7 +101,7 @@ def run(log: Log, steps: list[tuple[str, int, bytes]], *, full: bool) -> None:
             output[stream] += data
     log.finish(T0 + len(steps))
     lines = read_all(log.reader)
-    longest = max_line(log.writer.block_size)
+    longest = max_line(log.writer.blocks.block_size)
     assert all(len(line.text) <= longest for line in lines)
     for stream, data in output.items():
         if max(map(len, data.split(b"\n"))) > longest:
@@ -109,7 +109,7 @@ def run(log: Log, steps: list[tuple[str, int, bytes]], *, full: bool) -> None:
         expected = reduced(data, full=full)
         assert b"".join(log.reader.raw([stream])) == expected
         assert joined(lines, stream) == expected.removesuffix(b"\n").split(b"\n") if expected else True
-    frames_by_line = dict(log.writer.frames.take())
+    frames_by_line = dict(log.writer.blocks.frames.take())
     assert {line.n: line.frames for line in lines if line.frames} == {
         n: len(frames) for n, frames in frames_by_line.items()
     }
@@ -135,7 +135,7 @@ def test_progress_bar_is_one_line(make_log: MakeLog) -> None:
         Line(2, T0 + 3, STDOUT, b"30%", continued=False, frames=3),
         Line(3, T0 + 3, STDOUT, b"end", continued=False, frames=0),
     ]
-    assert log.writer.frames.take() == [(2, ((b"10%",), (b"20%",), (b"30%",)))]
+    assert log.writer.blocks.frames.take() == [(2, ((b"10%",), (b"20%",), (b"30%",)))]
 
 
 def test_plain_output_bypasses_the_reducer(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_unfinished_line_waiting_for_a_slot(make_log: MakeLog) -> None:
     log.finish()
     assert joined(log.lines(), STDOUT) == [*before, b"whole"]
     assert b"".join(log.reader.raw([STDOUT])).endswith(b"\nwhole\n")
-    assert [frames for _, frames in log.writer.frames.take()] == [((b"half",), (b"whole",))]
+    assert [frames for _, frames in log.writer.blocks.frames.take()] == [((b"half",), (b"whole",))]
 
 
 def test_long_settled_line_is_split(make_log: MakeLog) -> None:
@@ -200,15 +200,15 @@ def test_end_of_file(make_log: MakeLog, end: bytes, stored: bytes) -> None:
 
 
 def test_redrawn_lines_without_a_ring(tmp_path: Path) -> None:
-    """If no ring can be made, redrawn lines are dropped and counted like others."""
-    log = Log(tmp_path)
+    """If no ring can be made, redrawn lines of a log without a file are dropped and counted like others."""
+    log = Log(tmp_path, file_blocks=0)
     os.mkdir(log.ring_path)
-    log.writer.path += "/none/none.ring"
+    log.writer.blocks.path += "/none/none.ring"
     log.writer.redraw(STDOUT, full=False)
     log.feed(STDOUT, b"10%\r20%\nplain\n30%\r40%")
     log.writer.finish_stream(STDOUT, T0)
-    assert (log.writer.lines, log.writer.dropped) == (3, 3)
-    assert log.writer.frames.take() == []
+    assert (log.writer.blocks.lines, log.writer.blocks.dropped) == (3, 3)
+    assert log.writer.blocks.frames.take() == []
     log.close()
 
 
@@ -279,7 +279,7 @@ def test_frames_of_a_line_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line with a large history keeps its newest frames."""
     frames = tuple((b"%d" % number, b"x" * 1000) for number in range(100))
     monkeypatch.setattr(Redraw, "feed", lambda _self, _data: [RedrawnLine(b"end", frames)])
-    text, end = Drawing(full=False).feed(b"any\r\n", T0)
+    text, end = Drawing.of(full=False).feed(b"any\r\n", T0)
     assert text == b"end"
     assert isinstance(end, LineEnd)
     assert frames[-len(end.frames) :] == end.frames
@@ -291,7 +291,7 @@ def test_frames_of_a_line_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_secret_across_settling_rows(column: int, *, apart: bool) -> None:
     """A secret is masked even if a row that leaves the terminal at its top settles before its line ends."""
     mask = Mask([b"hunter2pass"])
-    drawing = Drawing(full=True, mask=mask.another())
+    drawing = Drawing.of(full=True, mask=mask.another())
     drawn = b"y" * column + b"hunter2\x1b[0Kpass" + b"z" * 30 + b"\n"
     tail = [b"m\n" * 36, b"\x1b[1A\r" + b"n\n" * 30]
     pieces = [b"l\n" * 30 + b"\x1b[30A", *([drawn, *tail] if apart else [drawn + tail[0], tail[1]])]

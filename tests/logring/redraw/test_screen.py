@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from logring.redraw.sampling import Samples
 from logring.redraw.screen import Screen
 from logring.redraw.text_style import NO_PEN, pen_after, pen_with, sgr
-from logring.redraw.unsettled_rows import COLUMNS, LINES
+from logring.redraw.unsettled_rows import COLUMNS, LINES, Rows
 
 # Sequences that both interpret alike: pyte lets margins stop a cursor that is outside of them.
 # fmt: off
@@ -27,7 +27,7 @@ def test_screen_matches_another_terminal(data: bytes) -> None:
     other = pyte.Screen(COLUMNS, LINES)
     other.set_mode(pyte.modes.LNM)
     pyte.ByteStream(other).feed(data)
-    screen = Screen(NO_PEN, b"", Samples())
+    screen = Screen(NO_PEN, Rows(b"", Samples()))
     screen._rows._block = True
     screen._rows._bottom = 1000  # nothing settles
     assume(screen.feed(data, 0, last=True) == len(data))  # otherwise the block settled before its end

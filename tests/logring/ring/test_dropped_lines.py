@@ -65,22 +65,38 @@ def test_full_log_keeps_its_oldest_lines(make_log: MakeLog, policy: str) -> None
             (9002, SYSTEM, T0 + 9002),
         ]
         assert holes == [range(kept_count, 9001)]
-        assert reader.head().lines == log.writer.lines == 9003
+        assert reader.head().lines == log.writer.blocks.lines == 9003
         assert b"".join(reader.raw()) == b"".join(line + b"\n" for line in printed[:kept_count])
+
+
+@pytest.mark.parametrize("policy", ["drop_new", "kill"])
+def test_full_log_with_waiting_output(make_log: MakeLog, policy: str) -> None:
+    """Output that waits for a slot when a log is sealed leaves the last block of the file to the notice."""
+    log = make_log(blocks=3, file_blocks=4, policy=policy)
+    assert log.file is not None
+    log.fill_ring()
+    log.writer.append(STDOUT, b"x" * 99 + b"\n" + b"yes\n" * 10_000, T0)
+    assert not log.writer.overflowed
+    log.finish()
+    lines, holes = available(log)
+    assert lines[-1].stream == SYSTEM
+    assert lines[-1].text.endswith(b"dropped: the log is full")
+    assert sum(map(len, holes)) == log.writer.blocks.dropped > 0
+    assert log.writer.overflowed == (policy == "kill")
 
 
 def test_just_full_log_drops_nothing(make_log: MakeLog) -> None:
     """Nothing is dropped or reported before a line finds no room."""
     log = make_log(file_blocks=3, policy="kill")
     fed = b""
-    while log.writer.closed_blocks < 2:
+    while log.writer.blocks.closed_blocks < 2:
         log.feed(STDOUT, b"x" * 99 + b"\n")
         fed += b"x" * 99 + b"\n"
     assert not log.writer.overflowed
     assert log.writer.gap is None
     log.finish()
     assert b"".join(log.reader.raw()) == fed
-    assert (log.writer.dropped, log.writer.lines) == (0, len(fed) // 100)
+    assert (log.writer.blocks.dropped, log.writer.blocks.lines) == (0, len(fed) // 100)
 
 
 def test_oldest_lines_are_dropped_by_default(make_log: MakeLog) -> None:
@@ -88,7 +104,7 @@ def test_oldest_lines_are_dropped_by_default(make_log: MakeLog) -> None:
     log = make_log(file_blocks=4)
     log.feed(STDOUT, b"x" * 1_000_000)
     log.finish()
-    assert log.writer.dropped == 0
+    assert log.writer.blocks.dropped == 0
     assert log.reader.head().first_available > 0
 
 
@@ -96,7 +112,7 @@ def test_full_disk(make_log: MakeLog) -> None:
     """A full ring drops lines until the log file can grow again; then the log continues at the start of a line."""
     log = make_log(blocks=4)
     assert log.file is not None
-    log.writer.shortage = "the disk is full"
+    log.writer.blocks.shortage = "the disk is full"
     reading, writing = log.pipes[STDOUT]
     printed: list[bytes] = []
 
@@ -113,9 +129,9 @@ def test_full_disk(make_log: MakeLog) -> None:
     log.feed(STDOUT, b"begun")
     log.writer.mirror_pending()
     assert log.reader.pending() == []
-    dropped = log.writer.dropped
+    dropped = log.writer.blocks.dropped
     assert 9000 - 4 * 1200 < dropped < 9000 - 3 * 1000
-    log.writer.shortage = None
+    log.writer.blocks.shortage = None
     assert log.file.write_closed() == 3
     log.feed(STDOUT, b" and ended\nnext\n", T0 + 5)
     log.feed(STDERR, b" and ended\nerror\n", T0 + 5)
@@ -133,14 +149,14 @@ def test_full_disk(make_log: MakeLog) -> None:
 def test_seal_on_a_full_disk(make_log: MakeLog) -> None:
     """The log can be sealed while the disk is full, because the ring has room for the notice."""
     log = make_log(blocks=3)
-    log.writer.shortage = "the disk is full"
+    log.writer.blocks.shortage = "the disk is full"
     for _ in range(300):
         log.feed(STDOUT, b"x" * 99 + b"\n")
     log.writer.system_line("timed out", T0)
     assert log.writer.seal(T0)
     assert [line.text for line in available(log)[0][-2:]] == [
         b"timed out",
-        b"%d lines (%d bytes) dropped: the disk is full" % (log.writer.dropped, 100 * log.writer.dropped),
+        b"%d lines (%d bytes) dropped: the disk is full" % (log.writer.blocks.dropped, 100 * log.writer.blocks.dropped),
     ]
     assert log.file is not None
     log.file.finish()
@@ -151,7 +167,7 @@ def test_ring_full_before_the_disk(make_log: MakeLog) -> None:
     """Room for the notice is reserved from the start, because a full disk gives no warning."""
     log = make_log(blocks=3)
     log.fill_ring()
-    log.writer.shortage = "the disk is full"
+    log.writer.blocks.shortage = "the disk is full"
     log.feed(STDOUT, b"one more\n")
     assert log.writer.seal(T0)
     assert available(log)[0][-1].text == b"1 line (9 bytes) dropped: the disk is full"
@@ -160,14 +176,14 @@ def test_ring_full_before_the_disk(make_log: MakeLog) -> None:
 def test_one_block_ring_on_full_disk(make_log: MakeLog) -> None:
     """Without room for the notice, the log can still be sealed, and its count has the missing lines."""
     log = make_log(blocks=1)
-    log.writer.shortage = "the disk is full"
+    log.writer.blocks.shortage = "the disk is full"
     for _ in range(300):
         log.feed(STDOUT, b"x" * 99 + b"\n")
     assert log.writer.seal(T0)
     assert log.file is not None
     log.file.finish()
     head = log.open_reader().head()
-    assert (head.lines, head.dropped, head.sealed) == (300, log.writer.dropped, True)
+    assert (head.lines, head.dropped, head.sealed) == (300, log.writer.blocks.dropped, True)
     assert head.dropped > 200
 
 
@@ -194,14 +210,14 @@ def test_output_cannot_forge_the_notice(make_log: MakeLog) -> None:
 
 
 def test_ring_created_later(make_log: MakeLog, tmp_path: Path) -> None:
-    """If shared memory was short only at first, the log begins with the number of missing lines."""
-    log = make_log()
-    log.writer.path = str(tmp_path / "missing" / "run.ring")
+    """If a log without a file had no place only at first, it begins with the number of missing lines."""
+    log = make_log(file_blocks=0)
+    log.writer.blocks.path = str(tmp_path / "missing" / "run.ring")
     log.feed(STDOUT, b"lost\nhalf", T0)
-    assert log.writer.place_error is not None
+    assert log.writer.blocks.place_error is not None
     log.feed(STDOUT, b"-lost\nlost\n", T0 + 500)
     (tmp_path / "missing").mkdir()
-    log.reader = type(log.reader)(log.writer.path, log.log_path)
+    log.reader = type(log.reader)(log.writer.blocks.path, None)
     log.feed(STDOUT, b"lost too\n", T0 + 999)
     log.feed(STDOUT, b"kept\n", T0 + 1000)
     log.finish(T0 + 1000)
@@ -219,14 +235,14 @@ def test_dead_writer_of_a_full_log(make_log: MakeLog) -> None:
     log.feed(STDOUT, b"".join(b"%06d\n" % number for number in range(9000)))
     log.feed(STDOUT, b"unfinished")
     log.writer.mirror_pending()
-    dropped = log.writer.dropped
+    dropped = log.writer.blocks.dropped
     log.writer.close()
     assert save_leftover_ring(log.ring_path, log.log_path) == 9000
     log.reader = log.open_reader()
     lines, holes = available(log)
     assert texts(lines) == [b"%06d" % number for number in range(9000 - dropped)]
     assert holes == [range(9000 - dropped, 9000)]
-    log.writer.created = False  # unmapped above
+    log.writer.blocks.created = False  # unmapped above
 
 
 WRITE = log_file.pwritev
@@ -268,7 +284,7 @@ def run(log: Log, steps: list[Step], patch: pytest.MonkeyPatch) -> None:
             stream, some, filler, finished = step
             text = b"".join(b"%d:%d%s\n" % (count, number, filler) for number in range(some))
             text += b"" if finished else b"%d" % count
-            feed(log, stream, text, T0 + count, recovers=log.writer.shortage is None)
+            feed(log, stream, text, T0 + count, recovers=log.writer.blocks.shortage is None)
             printed[stream] += text
         elif step == "system":
             log.writer.system_line("own", T0 + count)
@@ -277,7 +293,7 @@ def run(log: Log, steps: list[Step], patch: pytest.MonkeyPatch) -> None:
             disturb(log, step, patch)
     disturb(log, "works", patch)
     if not log.writer.seal(T0 + 1000):
-        log.writer.shortage = None
+        log.writer.blocks.shortage = None
     log.file.finish()
     compare(log, {stream: text.splitlines() for stream, text in printed.items()}, own)
 
@@ -286,9 +302,9 @@ def disturb(log: Log, step: str, patch: pytest.MonkeyPatch) -> None:
     """Let the file thread or the disk take a step."""
     assert log.file is not None
     if step in ("short", "fail"):
-        log.writer.shortage = "the disk is full"
+        log.writer.blocks.shortage = "the disk is full"
     elif step == "long":
-        log.writer.shortage = None
+        log.writer.blocks.shortage = None
     elif step == "mirror":
         log.writer.mirror_pending()
     elif step == "write":
@@ -302,7 +318,7 @@ def compare(log: Log, printed: dict[int, list[bytes]], own: int) -> None:
     """Compare the readable lines with the printed ones and the number of our `own` lines."""
     lines, holes = available(log)
     head = log.reader.head()
-    assert head.lines == log.writer.lines
+    assert head.lines == log.writer.blocks.lines
     kept_by_stream = {stream: [line.text for line in lines if line.stream == stream] for stream in (STDOUT, STDERR)}
     for stream in (STDOUT, STDERR):
         remaining = iter(printed[stream])

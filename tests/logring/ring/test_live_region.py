@@ -19,7 +19,7 @@ from logring.layout import (
     STDERR,
     STDOUT,
 )
-from logring.reader import LogReader, Region, UnfinishedLine
+from logring.reader import LiveRegion, LogReader, UnfinishedLine
 from logring.redraw.redraw_writer import Drawing
 from logring.ring.live_region import Rows, last_rows, pack_region
 from tests.logring.ring.test_shared_memory_is_short import Memory, touched_pages
@@ -46,11 +46,11 @@ def test_region_of_a_progress_bar(make_log: MakeLog) -> None:
     assert log.reader.region() == []
     log.writer.mirror_pending()
     (first,) = log.reader.region()
-    assert first == Region(STDOUT, log.reader.head().region_epoch, (b"20%",), T0)
+    assert first == LiveRegion(STDOUT, log.reader.head().region_epoch, (b"20%",), T0)
     log.feed(STDOUT, b"\r30%", T0 + 5)
     log.writer.mirror_pending()
     (second,) = log.reader.region()
-    assert second == Region(STDOUT, log.reader.head().region_epoch, (b"30%",), T0 + 5)
+    assert second == LiveRegion(STDOUT, log.reader.head().region_epoch, (b"30%",), T0 + 5)
     assert second.epoch != first.epoch
     assert log.reader.pending() == [UnfinishedLine(STDOUT, b"30%", T0 + 5)]
     log.feed(STDOUT, b"\nnext", T0 + 6)
@@ -174,7 +174,7 @@ def test_unfinished_publication(make_log: MakeLog) -> None:
         log.feed(STDOUT, text)
         log.writer.mirror_pending()
     (shown,) = log.reader.region()
-    mm = log.writer.ring.mm
+    mm = log.writer.blocks.ring.mm
     copy = shown.epoch & 1
     mm[REGION_TEXT_AT[copy]] ^= 1
     assert [region.rows for region in log.reader.region()] == [(b"one",)]
@@ -187,7 +187,7 @@ def test_impossible_lengths(make_log: MakeLog) -> None:
     log = drawing_log(make_log)
     log.feed(STDOUT, b"1\rone")
     log.writer.mirror_pending()
-    mm = log.writer.ring.mm
+    mm = log.writer.blocks.ring.mm
     for at in REGION_AT:
         body = REGION_BODY.pack(0, 65535, 1, 65535, 1, T0, T0)
         mm[at : at + REGION_SIZE] = PREFIX.pack(5, crc32(body, 5)) + body
@@ -198,16 +198,16 @@ _WRITER = """
 import itertools, os, sys
 from logring.layout import RingShape
 from logring.ring.writer import RingWriter
-writer = RingWriter(sys.argv[1], "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(1))
+writer = RingWriter.new(sys.argv[1], "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(1))
 writer.append(0, b"first\\n", 1)
 for number in itertools.count(1):
     if number % 1000 == 0 and number >= 40_000 and os.path.exists(sys.argv[2]):
         break
     row = b"%d," % number * (number % 300 + 1)
-    epoch = writer.ring.write_region(((row, row), number), ((row,), number))
+    epoch = writer.blocks.ring.write_region(((row, row), number), ((row,), number))
     assert epoch == number
-    writer._region_epoch = epoch
-    writer._publish()
+    writer.blocks.region_epoch = epoch
+    writer.blocks.publish()
 writer.seal(2)
 """
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_only_a_flood_needs_a_large_ring(make_log: MakeLog, calm: bool, slots: i
         log.feed(STDOUT, line * 1000, T0 + number)
         if calm:
             log.file.write_closed()
-    assert log.writer.ring.slots == log.writer.ring.taken == slots
+    assert log.writer.blocks.ring.slots == log.writer.blocks.ring.taken == slots
     log.finish(T0 + 60)
     assert b"".join(log.reader.raw()) == line * 60_000
 
@@ -106,7 +107,7 @@ def test_smaller_ring_loses_nothing(make_log: MakeLog, monkeypatch: pytest.Monke
     assert texts(lines)[:1500] == expected
     assert b"".join(texts(lines)[1500:]) == b"z" * 20000
     assert [line.continued for line in lines[1500:]] == [False] + [True] * (len(lines) - 1501)
-    assert log.writer.ring.slots == max(1, min(4, (pages - 1) // 16))
+    assert log.writer.blocks.ring.slots == max(1, min(4, (pages - 1) // 16))
 
 
 def test_half_of_the_memory_stays_free(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,11 +116,11 @@ def test_half_of_the_memory_stays_free(make_log: MakeLog, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result((4096, 4096, 1000, free, free, 9, 9, 9, 0, 255)))
     log = make_log(blocks=4, block_size=65536)
     log.feed(STDOUT, b"x" * 99 + b"\n" * 100_000)
-    assert log.writer.ring.slots == 4
+    assert log.writer.blocks.ring.slots == 4
     free = 499
     log = make_log(blocks=4, block_size=65536)
     log.feed(STDOUT, (b"x" * 99 + b"\n") * 10_000)
-    assert log.writer.ring.slots == 1
+    assert log.writer.blocks.ring.slots == 1
     log.finish()
     assert b"".join(log.reader.raw()) == (b"x" * 99 + b"\n") * 10_000
 
@@ -158,28 +159,61 @@ def test_unfinished_line_longer_than_the_memory(make_log: MakeLog, monkeypatch: 
 
 @pytest.mark.parametrize("pages", [0, 1, 2])
 def test_no_memory_for_a_ring(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
-    """Without memory for a ring, output is read and counted as dropped, and the writer has the reason."""
-    Memory(monkeypatch, pages)
+    """Without memory for a ring, output is read and counted as dropped. The file waits for memory, and says so."""
+    with monkeypatch.context() as patch:
+        Memory(patch, pages)
+        log = without_memory(make_log)
+    log.finish()
+    assert (log.writer.blocks.dropped, log.writer.blocks.sealed) == (5, True)
+    assert not os.path.exists(log.ring_path)
+    first, last = log.reader.read(0, 10).lines
+    assert (first.n, first.text) == (5, b"system")
+    assert last.text.endswith(b"No space left on device")
+
+
+def without_memory(make_log: MakeLog) -> Log:
+    """Return a log whose output had no place, and which could not be finished."""
     log = make_log()
     log.feed(STDOUT, b"one\ntwo\nthr")
     log.feed(STDERR, b"err")
     log.feed(STDOUT, b"ee\nfour")
     log.writer.system_line("system", T0)
     log.writer.mirror_pending()
-    assert log.writer.place_error is not None
-    assert "No space left" in log.writer.place_error
+    assert log.writer.blocks.place_error is not None
+    assert "No space left" in log.writer.blocks.place_error
     assert log.writer.writable
-    log.finish()
-    assert (log.writer.lines, log.writer.dropped, log.writer.sealed) == (6, 6, True)
-    assert not os.path.exists(log.ring_path)
-    assert not os.path.exists(log.log_path)
-    assert log.lines() == []
+    with pytest.raises(OSError, match="No space left on device"):
+        log.finish()
+    return log
 
 
-def test_missing_directory(make_log: MakeLog) -> None:
-    """If the runtime directory is missing, output is counted as dropped as well."""
-    log = make_log()
-    log.writer.path = "/nonexistent/run.ring"
+def test_ring_without_a_place(make_log: MakeLog) -> None:
+    """If the runtime directory is full or missing, a private ring serves the log file, which has every line."""
+    log = make_log(blocks=8)
+    assert log.file is not None
+    log.writer.blocks.path = log.ring_path = "/nonexistent/run.ring"
+    log.reader = log.open_reader()
     log.feed(STDOUT, b"line\n")
-    assert log.writer.place_error == "/nonexistent/run.ring: No such file or directory"
-    assert (log.writer.lines, log.writer.dropped) == (1, 1)
+    assert log.writer.blocks.place_error == "/nonexistent/run.ring: No such file or directory"
+    assert log.writer.blocks.private
+    log.file.write_unfinished()
+    assert [line.text for line in log.lines()] == [b"line"]
+    log.feed(STDOUT, b"x" * 99_999 + b"\n")
+    log.carry_over()
+    log.feed(STDOUT, b"last\n")
+    log.finish()
+    assert log.writer.blocks.dropped == 0
+    assert b"".join(log.reader.raw()) == b"line\n" + b"x" * 99_999 + b"\nlast\n"
+
+
+def test_private_ring_gets_a_place(make_log: MakeLog, tmp_path: Path) -> None:
+    """A private ring moves to the runtime directory with its content."""
+    log = make_log()
+    log.writer.blocks.path = log.ring_path = str(tmp_path / "missing" / "run.ring")
+    log.reader = log.open_reader()
+    log.feed(STDOUT, b"first\nhalf")
+    (tmp_path / "missing").mkdir()
+    log.writer = log.writer.in_a_new_file()
+    assert not log.writer.blocks.private
+    log.feed(STDOUT, b" a line\n")
+    assert [line.text for line in log.lines()] == [b"first", b"half a line"]

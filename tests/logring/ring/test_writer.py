@@ -18,8 +18,8 @@ def test_silent_run_leaves_nothing(make_log: MakeLog) -> None:
     log = make_log()
     assert log.reader.head() == Head(0, 0, 0, sealed=False, region_epoch=0)
     log.finish()
-    assert log.writer.sealed
-    assert not log.writer.created
+    assert log.writer.blocks.sealed
+    assert not log.writer.blocks.created
     assert not os.path.exists(log.ring_path)
     assert not os.path.exists(log.log_path)
     page = log.reader.read(0, 100)
@@ -29,6 +29,16 @@ def test_silent_run_leaves_nothing(make_log: MakeLog) -> None:
     assert log.reader.pending() == []
 
 
+def test_ring_appears_with_its_readers(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring has its name only once its readers can read it, so that none of them is refused."""
+    log = make_log()
+    named = []
+    monkeypatch.setattr("logring.ring.ring.share_file", lambda _fd, path: named.append(os.path.exists(path)))
+    log.feed(STDOUT, b"line\n")
+    assert named[0] is False
+    assert os.path.exists(log.ring_path)
+
+
 def test_end_of_file_creates_no_ring(make_log: MakeLog) -> None:
     """The ring is created at the first byte of output, not by a read that finds none."""
     log = make_log()
@@ -36,7 +46,7 @@ def test_end_of_file_creates_no_ring(make_log: MakeLog) -> None:
     os.close(writing)
     assert log.writer.readv(reading, STDOUT, T0) == 0
     os.close(reading)
-    assert not log.writer.created
+    assert not log.writer.blocks.created
 
 
 def test_lines_have_numbers_times_and_streams(make_log: MakeLog) -> None:
@@ -164,7 +174,7 @@ def test_clock_set_back(make_log: MakeLog) -> None:
     for now_ms in times:
         log.feed(STDOUT, b"line\n", now_ms)
     assert [line.ts for line in log.lines()] == times
-    assert log.writer.closed_blocks == 3
+    assert log.writer.blocks.closed_blocks == 3
     log.finish(T0)
     assert [line.ts for line in log.lines()] == times
 
@@ -201,7 +211,7 @@ def test_replaced_ring(make_log: MakeLog) -> None:
     log = make_log(file_blocks=0)
     log.feed(STDOUT, b"old\n")
     assert texts(log.lines()) == [b"old"]
-    successor = RingWriter(log.ring_path, "events", RingShape(0), first_line=1)
+    successor = RingWriter.new(log.ring_path, "events", RingShape(0), first_line=1)
     successor.append(STDOUT, b"new\n", T0)
     assert log.reader.head().lines == 2
     assert texts(log.lines()) == [b"new"]

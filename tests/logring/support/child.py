@@ -19,7 +19,7 @@ def main() -> None:
     ring, log = sys.argv[1:3]
     count, seed, blocks, block_size, file_blocks = map(int, sys.argv[3:])
     rng = random.Random(seed)
-    writer = RingWriter(ring, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(file_blocks, blocks, block_size))
+    writer = RingWriter.new(ring, "01ARZ3NDEKTSV4RRFFQ69G5FAV", RingShape(file_blocks, blocks, block_size))
     file = LogFileWriter(log, writer, file_blocks)
     work, free, ending = threading.Event(), threading.Event(), threading.Event()
 
@@ -73,7 +73,7 @@ def pump(
     while data:
         data = data[os.write(writing, data[:60000]) :]
         while True:
-            if writer.closed_blocks > writer.written_blocks:
+            if writer.blocks.closed_blocks > writer.blocks.written_blocks:
                 work.set()
             while not writer.writable:
                 work.set()

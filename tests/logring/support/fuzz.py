@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterator
 from logring.__main__ import main as look_into
 from logring.errors import Corrupt, LogError
 from logring.layout import PACKED_BLOCKS_AT, PAGE
-from logring.log_search import Limits, Pattern, search
+from logring.log_search import Pattern, SearchLimits, search
 from logring.logfile.compress import SUFFIX, compress
 from logring.logfile.leftover_ring import save_leftover_ring
 from logring.reader import Line, LogReader
 from logring.redraw.history_format import read_frames
-from tests.logring.support.matching import DirectMatcher
 from tests.logring.support.mutations import Mutant, mutant
 from tests.logring.support.specimens import FRAMES, KINDS, RUN_FRAMES, Place, Specimen, specimen
+from tests.support.host_features import HAS_RE2
 
 MEMORY_BYTES = 256 << 20
 """Limits on reading a specimen of 100 KB, whatever sizes it claims."""
@@ -206,10 +206,10 @@ def _blocks(reader: LogReader) -> None:
 def _searches(reader: LogReader) -> None:
     with contextlib.closing(reader):
         lines = reader.head().lines
-        for pattern in (Pattern("line 1"), Pattern("[0-9]*7$", regex=True, matcher=DirectMatcher())):
+        for pattern in (Pattern("line 1"), Pattern("[0-9]*7$" if HAS_RE2 else "7", regex=HAS_RE2)):
             start = 0
             for _calls in range(10_000):
-                result = search(reader, pattern, start, limits=Limits(20, 8192))
+                result = search(reader, pattern, start, limits=SearchLimits(20, 8192))
                 if result.exhausted:
                     break
                 if result.next <= start:

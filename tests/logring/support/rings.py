@@ -12,7 +12,6 @@ from logring.layout import STDERR, STDOUT, RingShape
 from logring.logfile.log_file import LogFileWriter
 from logring.reader import Line, LogReader
 from logring.ring.writer import RingWriter
-from logring.writer_state import dump, load
 from tests.support.paths import ROOT
 
 T0 = 1_700_000_000_000
@@ -33,7 +32,7 @@ class Log:
     ) -> None:
         self.ring_path = str(directory / "run.ring")
         self.log_path = str(directory / "logs" / "run.log")
-        self.writer = RingWriter(
+        self.writer = RingWriter.new(
             self.ring_path,
             "01ARZ3NDEKTSV4RRFFQ69G5FAV",
             RingShape(file_blocks, blocks, block_size),
@@ -78,13 +77,13 @@ class Log:
 
     def carry_over(self) -> None:
         """Continue the log in another program, which knows only the handed-over state."""
-        document = json.loads(json.dumps(dump(self.writer, os.dup)))
+        document = json.loads(json.dumps(self.writer.dump(os.dup)))
         self.writer.close()
-        self.writer = load(document)
+        self.writer = RingWriter.load(document)
         if self.file is not None:
             before = self.file
             before.close()
-            self.file = LogFileWriter(self.log_path, self.writer, self.writer.file_blocks)
+            self.file = LogFileWriter(self.log_path, self.writer, self.writer.blocks.file_blocks)
             self.file.progress = before.progress
 
     def finish(self, now_ms: int = T0) -> None:

@@ -180,9 +180,9 @@ def _taken(kind: str, log: Log) -> Specimen:
             places.append(Place("file", start, end, header.first_line, header.end_line))
             continue
         if block.where.startswith(log.ring_path):
-            part, at = "ring", RING_BLOCKS_AT + header.number % log.writer.ring.slots * BLOCK_SIZE
+            part, at = "ring", RING_BLOCKS_AT + header.number % log.writer.blocks.ring.slots * BLOCK_SIZE
         else:
-            slots = log.writer.file_blocks
+            slots = log.writer.blocks.file_blocks
             part, at = "file", FILE_BLOCKS_AT + header.number % slots * BLOCK_SIZE
         places.append(Place(part, at, at + header.extent, header.first_line, header.end_line))
     return Specimen(kind, parts, {line.n: line for line in lines}, places)

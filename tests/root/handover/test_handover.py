@@ -19,7 +19,8 @@ import pytest
 from logring.layout import STDOUT
 from logring.logfile import log_file
 from logring.reader import LogReader
-from supervisor.host.cgroups import Cgroup, Usage
+from logring.state_json import from_json, to_json
+from supervisor.host.cgroups import Cgroup, CgroupUsage
 from supervisor.host.clock import Clock
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.log_line import Log
@@ -40,9 +41,7 @@ from supervisor.root.handover.state_schema import (
     RootState,
     RunState,
     exact_of,
-    from_json,
     state_of,
-    to_json,
 )
 from supervisor.root.handover.table import HandoverRejected, KeptDescriptorList
 from supervisor.root.handover.upgrade import Trial, Upgrade, _reason
@@ -51,7 +50,7 @@ from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
 from supervisor.root.output.pump_thread import Pump
 from supervisor.root.output.run_log import RunLog
-from supervisor.root.process.managed_process import MainProcess, ManagedProcess, Outcome
+from supervisor.root.process.managed_process import MainProcess, ManagedProcess, RunOutcome
 from supervisor.root.process.notify_socket import NotifySocket
 from supervisor.root.process.process_manager import ProcessManager
 from supervisor.root.process.process_tree import ProcessTrees
@@ -71,14 +70,17 @@ def bench(tmp_path: Path) -> Iterator[PumpBench]:
     harness.close()
 
 
-def next_root(bench: PumpBench) -> None:
-    """Replace the pump and the file thread with new ones that load their state."""
+def next_root(bench: PumpBench, *, cut_off: bool = False, sealing: bool = False) -> None:
+    """Replace the pump and the file thread with new ones that load their state.
+
+    An earlier version had begun to close the pipes (`cut_off`) or to seal the log (`sealing`).
+    """
     pump_state: PumpState = from_json(PumpState, json.loads(json.dumps(to_json(bench.pump.dump(lambda fd: fd)))))
     bench.files = FileThread(bench.files._log, 2, DiskSpace("/", 0), bench.clock)
     bench.pump = Pump(bench.pump._runtime_dir, "D", bench.bell, bench.files)
     bench.pump.connect(bench.reports)
     bench.files.connect(bench.pump)
-    (log,) = pump_state.logs
+    (log,) = (replace(log, cut_off=cut_off, sealing=log.sealing or sealing) for log in pump_state.logs)
     bench.log = RunLog.load(log)
     bench.pump.load([bench.log], RunLog.load(pump_state.daemon), pump_state)
     bench.pump.adopt(bench.log, log.since_s)
@@ -131,20 +133,30 @@ def test_enlarged_pipes(bench: PumpBench) -> None:
 
 
 def test_log_with_pipes_to_close(bench: PumpBench) -> None:
-    """If a run has ended and the ring is full, the next root moves all output of its pipes into the log."""
-    total = round_bytes = 0
+    """If a run has ended and the ring is full, this root closes the pipes for which an earlier version waited."""
+    total = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
-        round_bytes += bench.read()
+        bench.read()
+    next_root(bench, cut_off=True)
+    bench.obey()
+    assert bench.reports.ended == ["R"]
+    assert bench.seal() == LINE * (total // len(LINE))
+
+
+def test_log_with_lines_to_place(bench: PumpBench) -> None:
+    """If the last lines of a sealed log had no room in the ring, this root completes what an earlier version began."""
+    total = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out, bench.err)
+        bench.read()
     bench.pump.drain("R")
     bench.obey()
-    assert bench.reports.ended == []
-    next_root(bench)
-    while not bench.reports.ended:
-        bench.write_files()
-        bench.obey()
-    assert bench.seal() == LINE * (total // len(LINE))
-    assert [run for run, _ in bench.reports.lines] == ["R"]
+    bench.log.writer.seal(bench.clock.wall_ms())
+    next_root(bench, sealing=True)
+    bench.obey()
+    assert bench.reports.lines == [("R", total // len(LINE))]
+    assert content(bench) == LINE * (total // len(LINE))
 
 
 def test_unwritten_log(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,11 +201,11 @@ def change(process: ManagedProcess) -> None:
     process.state, process.abandoned = State.CLOSING, True
     process.cause, process.by, process.deadline_s, process.sweep_interval_s = "stop", "me", 12.5, 0.25
     process.steps_left = None
-    process.outcome = Outcome(
+    process.outcome = RunOutcome(
         reason="why",
         ended_at=1_700_000_000_000,
         status=9,
-        usage=Usage(1, 2, 3, filled_up=True),
+        usage=CgroupUsage(1, 2, 3, filled_up=True),
         leftovers={(3, 4): "left (3)"},
         not_permitted={5},
         log_notes=["said"],
@@ -203,6 +215,7 @@ def change(process: ManagedProcess) -> None:
     process.cgroup.limits.add("cpu")
     assert process.notify_socket is not None
     process.notify_socket.ready_at, process.notify_socket.status, process.notify_socket.resume_at_s = 8, "well", 3.5
+    process.notify_socket.stopping_at, process.notify_socket.triggered = 9, True
 
 
 def test_managed_process(tmp_path: Path) -> None:
@@ -331,9 +344,9 @@ def test_hung_disk_delays_nothing(bench: PumpBench) -> None:
     hold.start(hold_results.append)
     due_s = hold.due_s
     assert due_s is not None
-    hold.tend(due_s - 0.001)
+    hold.tick(due_s - 0.001)
     assert hold_results == []
-    hold.tend(due_s)
+    hold.tick(due_s)
     assert hold_results == [False]
     hangs.set()
     hold.start(hold_results.append)
@@ -391,7 +404,7 @@ def test_no_memory_for_the_table(bench: PumpBench, tmp_path: Path, stage: str) -
             upgrade.request(ready=True, ending=False)
         else:
             upgrade.scheduler_retired()
-            upgrade.tend(time.monotonic())
+            upgrade.tick(time.monotonic())
         until(lambda times=times: watch.round(0) or len(refused) == times, "the refusal")  # type: ignore[misc, func-returns-value]
     assert all(reason.endswith(os.strerror(errno.ENOMEM)) for reason in refused)
     assert stayed == ([] if stage == "trial" else [True, True])
@@ -473,7 +486,7 @@ def test_change_covers_every_attribute() -> None:
 
     def values(process: ManagedProcess) -> dict[str, Any]:
         by_name = {name: copy.copy(getattr(process, name)) for name in ManagedProcess.__slots__ if name != "outcome"}
-        return {**by_name, **{name: copy.copy(getattr(process.outcome, name)) for name in Outcome.__slots__}}
+        return {**by_name, **{name: copy.copy(getattr(process.outcome, name)) for name in RunOutcome.__slots__}}
 
     process = ManagedProcess(spawn, MainProcess(6, 7, 9, 0.0), 8, Cgroup("/x"), NotifySocket(spawn))
     before = values(process)

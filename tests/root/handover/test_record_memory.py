@@ -6,15 +6,14 @@ import errno
 import json
 import os
 import socket
-import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from logring.format_table import UnknownFormat
 from logring.mask import MAX_SECRET
+from logring.state_json import UnknownFormat
 from supervisor.ipc.messages import Spawn
 from supervisor.root.handover import record_memory as records
 from supervisor.root.handover.fd_store import DescriptorStore, stored_descriptors
@@ -24,12 +23,10 @@ from supervisor.root.handover.state_schema import RunDetails, RunProgress, RunSt
 from supervisor.root.process.managed_process import ProcessState
 from tests.root.loop.test_shortage import BOOT
 from tests.root.start_bench import RecordedLog
-from tests.support.paths import ROOT
 
 ABOUT = {"format": FORMAT, "daemon": "D"}
 PLACES = {"start": records._START, "details": records._DETAILS, "progress": records._PROGRESS}
 """The steps of writing a record, in order, and the offsets that each writes."""
-OLD = min((ROOT / "tests/golden").glob("*.tar.xz"))
 
 
 class Killed(BaseException):
@@ -41,24 +38,6 @@ def record() -> Iterator[Record]:
     harness = Record.make()
     yield harness
     harness.close()
-
-
-@pytest.fixture
-def old_record() -> Iterator[Record]:
-    """A record written by a version that only knew format 1."""
-    with tarfile.open(OLD) as files:
-        member = files.extractfile("./record-secret")
-        assert member is not None
-        fd = os.memfd_create("record", os.MFD_CLOEXEC)
-        os.ftruncate(fd, 64 << 20)
-        at = 0
-        while data := member.read(1 << 20):
-            if data.strip(b"\0"):
-                os.pwrite(fd, data, at)
-            at += len(data)
-    old = Record(fd)
-    yield old
-    old.close()
 
 
 def content_of(number: int, cause: str | None = None) -> RecordContent:
@@ -164,29 +143,6 @@ def test_writer_killed_during_a_write(record: Record, monkeypatch: pytest.Monkey
         assert reread(record) == content_of(turn + 2)
 
 
-@pytest.mark.parametrize("cut", [0, 16, 50, 1_000_000])
-@pytest.mark.parametrize("step", [*PLACES, "format 1"])
-def test_writer_killed_during_a_conversion(
-    old_record: Record, monkeypatch: pytest.MonkeyPatch, step: str, cut: int
-) -> None:
-    """A record of format 1 counts until its successor is whole, and is then no longer found."""
-    before = old_record.read()
-    assert before is not None
-    details = replace(before.state.details, by="somebody")
-    now = before._replace(state=replace(before.state, details=details))
-    with monkeypatch.context() as patch:
-        kill_at(patch, PLACES.get(step, records._FORMAT_1), cut)
-        with pytest.raises(Killed):
-            old_record.write(now)
-    whole = step == "format 1" or (step == "progress" and cut == 1_000_000)
-    assert reread(old_record) == (now if whole else before)
-    last = now._replace(state=replace(now.state, progress=replace(now.state.progress, steps_left=0)))
-    with successor(old_record) as other:
-        other.write(last)
-    assert reread(old_record) == last
-    assert not records._intact_copies(old_record.fd, records._FORMAT_1)
-
-
 def test_no_memory_for_a_record(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partial write is an error, and the previous state stays."""
     record.write(content_of(1))
@@ -246,7 +202,7 @@ def drained(store: DescriptorStore, manager: socket.socket) -> list[tuple[str, l
             requests_heard.append(message)
         if not waits(store):
             return requests_heard
-        store.tend(float("inf"))
+        store.tick(float("inf"))
 
 
 @pytest.mark.parametrize(

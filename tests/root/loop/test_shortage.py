@@ -261,7 +261,7 @@ class FailingStarts:
     def until(self, end_s: float) -> None:
         """Run the timers until a time."""
         while (due_s := self.waiting.due_s) is not None and due_s <= end_s:
-            self.waiting.tend(due_s)
+            self.waiting.tick(due_s)
 
 
 def test_waiting_starts_are_retried() -> None:
@@ -287,16 +287,16 @@ def test_early_retry() -> None:
     starts.waiting.start(make_spawn(["true"]))
     starts.until(starts.clock.monotonic_s() + 60)
     attempts = starts.attempts
-    starts.waiting.tend(starts.clock.monotonic_s())
+    starts.waiting.tick(starts.clock.monotonic_s())
     assert starts.attempts == attempts
     starts.waiting.retry_soon()
     now_s = starts.clock.monotonic_s()
-    starts.waiting.tend(now_s)
+    starts.waiting.tick(now_s)
     assert starts.attempts == attempts + 1
     assert starts.waiting.due_s == now_s + 0.5
     starts.short = False
     starts.waiting.retry_soon()
-    starts.waiting.tend(starts.clock.monotonic_s())
+    starts.waiting.tick(starts.clock.monotonic_s())
     assert not starts.waiting
 
 

@@ -4,7 +4,8 @@ import json
 import os
 import select
 
-from supervisor.root.handover.state_schema import LeftoverOutputState, from_json, to_json
+from logring.state_json import from_json, to_json
+from supervisor.root.handover.state_schema import LeftoverOutputState
 from supervisor.root.output.leftover_output import LeftoverPipe, LeftoverPipes
 from tests.scheduler.fake_clock import FakeClock
 

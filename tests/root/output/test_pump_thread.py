@@ -20,8 +20,9 @@ from supervisor.ipc.doorbell import PRE_WAKE, DoorbellClient, DoorbellServer
 from supervisor.root.output import pump_thread as pump
 from supervisor.root.output.disk_space import DiskSpace
 from supervisor.root.output.file_thread import FileThread
-from supervisor.root.output.pump_thread import Pump, Trickle, capacity
+from supervisor.root.output.pump_thread import Pump, Trickle
 from supervisor.root.output.run_log import Backpressure, RunLog, shape_of
+from supervisor.root.output.run_pipes import capacity
 from tests.root.pump_bench import LINE, PumpBench, RecordedReports
 from tests.scheduler.fake_clock import Steps
 from tests.support.waiting import until
@@ -63,10 +64,6 @@ def test_rest_of_an_ended_run(bench: PumpBench, stalled: bool) -> None:
     os.close(bench.err)
     bench.pump.drain("R")
     bench.obey()
-    while bench.log.sources:
-        assert bench.stalled()
-        bench.write_files()
-        bench.obey()
     assert bench.reports.ended == ["R"]
     assert len(bench.seal()) == total
     bench.out, bench.err = (os.open(os.devnull, os.O_WRONLY) for _ in range(2))
@@ -97,7 +94,7 @@ def test_hangup_of_a_closed_pipe(bench: PumpBench) -> None:
 def test_pre_wake_precedes_the_bell(bench: PumpBench, tmp_path: Path) -> None:
     """A pre-wake is sent before the pipe is read, the bell after the line is in the ring; an end has no pre-wake."""
     client = DoorbellClient(str(tmp_path / "bell"), "token")
-    client._sock.settimeout(30)
+    assert client.connect() is not None
     fd = until(bench.bell.accept, "a connection").fileno()
     until(lambda: bench.bell.readable(fd, bench.clock.monotonic_s()) and bench.bell._readers[fd].trusted, "the token")
     client.subscribe("R")
@@ -193,7 +190,7 @@ def test_drain_keeps_all_output(bench: PumpBench) -> None:
     """A short read because of a nearly full block does not count as an empty pipe: all output is in the log."""
     total = os.write(bench.out, LINE)
     bench.read()
-    head = bench.log.writer._head
+    head = bench.log.writer.blocks.head
     while head.limit - head.at < BLOCK_SIZE - 1000 or head.limit - head.fill > 12_000:
         total += os.write(bench.out, LINE * 80)
         bench.read()
@@ -205,33 +202,103 @@ def test_drain_keeps_all_output(bench: PumpBench) -> None:
     assert bench.seal() == LINE * (total // len(LINE))
 
 
-def test_drain_waits_for_a_full_ring(bench: PumpBench) -> None:
-    """If the ring is full, pipes that are to be closed are read to their end once it has room."""
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_end_waits_for_no_file(bench: PumpBench, hangs_up: bool) -> None:
+    """If the ring of an ended run is full, its log is complete at once, and the file follows without any loss.
+
+    The pipes are closed by a command, or because no process has them open any more.
+    """
     total = 0
     while not bench.stalled():
         total += bench.fill(bench.out, bench.err)
         bench.read()
-    bench.pump.drain("R")
-    bench.obey()
-    assert bench.reports.ended == []
-    while not bench.reports.ended:
-        bench.write_files()
+    total += bench.fill(bench.out, bench.err)
+    if hangs_up:
+        os.close(bench.out)
+        os.close(bench.err)
+        bench.read()
+        bench.out, bench.err = (os.open(os.devnull, os.O_WRONLY) for _ in range(2))
+    else:
+        bench.pump.drain("R")
         bench.obey()
-    assert bench.seal() == LINE * (total // len(LINE))
-    assert bench.reports.lines == [("R", total // len(LINE))]
+    assert bench.reports.ended == ["R"]
+    bench.pump.seal("R", ["the end"])
+    bench.obey()
+    assert bench.reports.lines == [("R", total // len(LINE) + 1)]
+    bench.write_files()
+    assert bench.log.finished
+    reader = LogReader(None, bench.log_path)
+    assert (reader.head().lines, reader.head().dropped) == (total // len(LINE) + 1, 0)
+    assert b"".join(reader.raw()) == LINE * (total // len(LINE))
+    assert reader.read(total // len(LINE), 1).lines[0].text == b"the end"
+    reader.close()
+    bench.obey()
+    assert not bench.pump._backpressure.since_s
+
+
+def test_shutdown_with_a_log_that_cannot_be_written(bench: PumpBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a shutdown, the ring of an ended run says how much output in memory is lost with the process."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(log_file, "pwritev", refuse)
+    total = 0
+    while not bench.stalled():
+        total += bench.fill(bench.out)
+        bench.read()
+    bench.pump.drain("R")
+    bench.pump.seal("R", [])
+    bench.obey()
+    bench.write_files()
+    bench.files.hold(bench.files._finish)
+    bench.write_files()
+    reader = LogReader(bench.ring_path, None)
+    head = reader.head()
+    assert (head.sealed, head.lines) == (True, total // len(LINE) + 1)
+    notice = reader.read(head.lines - 1, 1).lines[0].text.decode()
+    lost = f"{head.dropped} lines ({head.dropped * len(LINE)} bytes) dropped"
+    assert notice == f"{lost}: the daemon ended before the log file could be written"
+    reader.close()
+
+
+def test_rings_without_a_place(bench: PumpBench, tmp_path: Path) -> None:
+    """Without a runtime directory, a run's lines go to its log file; its ring gets a place when there is one."""
+    missing = tmp_path / "missing"
+    bench.pump.move(str(missing))
+    bench.pump._by_run.clear()
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    bench.pump.add(replace(bench.spawn, run="R2"), reading, None)
+    bench.obey()
+    os.write(writing, b"line\n")
+    bench.read()
+    reason = f"{missing}/R2.ring: No such file or directory"
+    assert bench.reports.news == [("daemon", "waiting", reason)]
+    bench.tick()
+    reader = LogReader(ring_path(str(missing), "R2"), bench.log_path)
+    assert [line.text for line in reader.read(0, 9).lines] == [b"line"]
+    before = bench.pump.rings_have_place_again
+    missing.mkdir()
+    assert (before, bench.pump.rings_have_place_again) == (False, True)
+    assert bench.pump.make_rings_again() == 1
+    assert reader.head().lines == 1
+    assert reader.has_ring
+    assert bench.reports.news[1:] == [("daemon", "ok", None)]
+    reader.close()
+    os.close(writing)
+    bench.ring_path = ring_path(str(missing), "R2")
 
 
 def test_drain_of_an_endless_writer(bench: PumpBench) -> None:
     """The pipe of a process that never stops writing is read once more and then closed."""
-    read = bench.log.writer.readv
+    append = bench.log.writer.append
 
-    def refill(fd: int, stream: int, now_ms: int) -> int:
-        size = read(fd, stream, now_ms)
+    def refill(stream: int, data: bytes, now_ms: int) -> None:
+        append(stream, data, now_ms)
         bench.fill(bench.out)
-        return size
 
     bench.fill(bench.out)
-    bench.log.writer.readv = refill  # type: ignore[method-assign]
+    bench.log.writer.append = refill  # type: ignore[method-assign]
     bench.pump.drain("R")
     bench.obey()
     assert bench.reports.ended == ["R"]
@@ -269,7 +336,7 @@ def test_full_disk_delays_no_run(bench: PumpBench, monkeypatch: pytest.MonkeyPat
         bench.fill(bench.out)
         assert bench.read() > 0
     assert bench.reports.news == [("R", "dropping", "No space left on device")]
-    assert bench.log.writer.dropped > 0
+    assert bench.log.writer.blocks.dropped > 0
     bench.tick()
     bench.fill(bench.out)
     bench.read()

@@ -37,7 +37,7 @@ class Drawing(PumpBench):
         self.pump.add(spawn, reading, None)
         self.obey()
         self.drawn: RunLog = self.pump._by_run["D"]
-        self.reader = LogReader(self.drawn.writer.path, self.log_path)
+        self.reader = LogReader(self.drawn.writer.blocks.path, self.log_path)
 
     def draw(self, data: bytes) -> None:
         """Run the pump with this output, then the file thread."""
@@ -94,11 +94,11 @@ def test_many_frames_wake_the_file_thread(bench: Drawing, monkeypatch: pytest.Mo
     for _ in range(lines):
         bench.clock.wall += 1000  # so every line may keep its frames
         bench.draw(b"x" * 2000 + b"\r" + b"y" * 2000 + b"\r\x1b[Kend\n")
-    assert bench.drawn.writer.frames._added > 3 * limit
+    assert bench.drawn.writer.blocks.frames._added > 3 * limit
     bench.tick()
     assert bench.reader.head().lines == lines
     assert all(bench.reader.history(number) for number in range(lines))
-    assert not bench.drawn.writer.frames.waiting
+    assert not bench.drawn.writer.blocks.frames.waiting
 
 
 def test_full_disk_loses_no_line(

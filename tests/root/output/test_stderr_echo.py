@@ -1,4 +1,8 @@
+import errno
 import os
+from pathlib import Path
+
+import pytest
 
 from supervisor.root.output.file_thread import StderrEcho
 
@@ -24,3 +28,26 @@ def test_stalled_reader_delays_nothing() -> None:
     echo.flush()
     assert echo.add(b"no reader: dropped, not kept\n")
     os.close(write_end)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_lines_for_a_full_disk_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    """If standard error is a file, its lines wait for the disk, up to a megabyte; further ones are counted."""
+    path = tmp_path / "log"
+    with path.open("wb") as file:
+        echo = StderrEcho(file.fileno())
+
+        def refuse(*_: object) -> int:
+            raise OSError(error, os.strerror(error))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", refuse)
+            assert echo.add(b"one\n")
+            echo.flush()
+            assert echo.waiting
+            assert echo.add(b"x" * 1_000_000 + b"\n" * 100_000)
+            assert not echo.add(b"two\nthree\n")
+        while echo.is_waiting:
+            echo.flush()
+        assert (echo.newly_missing(), echo.newly_missing()) == (2, 0)
+    assert path.read_bytes() == b"one\n" + b"x" * 1_000_000 + b"\n" * 100_000

@@ -10,14 +10,19 @@ from collections.abc import Iterator
 import pytest
 
 from supervisor.ipc.messages import Spawn
-from supervisor.root.process.notify_socket import BATCH, CLOSING, NotifySocket
+from supervisor.root.process.notify_socket import BATCH, NotifySocket
 from tests.support.waiting import until
 
 SECRET = "hunter2hunter2"
 
 
+def threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
 @pytest.fixture
 def notify_socket() -> Iterator[NotifySocket]:
+    before = threads()
     made = NotifySocket(
         Spawn(
             run="R",
@@ -34,11 +39,7 @@ def notify_socket() -> Iterator[NotifySocket]:
     )
     yield made
     made.close()
-    until(all_closed, "its address to be free")
-
-
-def all_closed() -> bool:
-    return all(thread.name != CLOSING for thread in threading.enumerate())
+    until(lambda: threads() <= before, "its address to be free")
 
 
 def say(text: bytes, *fds: int) -> None:
@@ -57,8 +58,12 @@ def ours(pid: int) -> bool:
         (b"READY=1", {"ready_at": 7}),
         (b"READY=1\nSTATUS=warm\nMAINPID=1", {"ready_at": 7, "status": "warm"}),
         (b"READY=0", {}),
+        (b"READY=1\0", {"ready_at": 7}),
         (b"WATCHDOG=1\n", {"alive": True}),
-        (b"STOPPING=1", {"status": "stopping"}),
+        (b"WATCHDOG=trigger", {"triggered": True}),
+        (b"STOPPING=1", {"stopping_at": 7, "status": "stopping"}),
+        (b"STOPPING=1\nSTATUS=2 requests left", {"stopping_at": 7, "status": "2 requests left"}),
+        (b"STATUS\nREADY\nSTOPPING\nWATCHDOG", {}),
         (b"STATUS=\x1b[31m red\xff\x00", {"status": "[31m red�"}),
         (f"STATUS=with {SECRET}".encode(), {"status": "with ***"}),
         (b"STATUS=" + b"x" * 4000, {"status": "x" * 200}),
@@ -73,13 +78,18 @@ def test_assignments(notify_socket: NotifySocket, words: bytes, news: dict[str, 
 
 
 def test_state_is_remembered(notify_socket: NotifySocket) -> None:
-    """Readiness is reported once; the newest status counts."""
+    """Readiness, stopping and a triggered watchdog are reported once; the newest status counts."""
     assert notify_socket.state() is None
     say(b"READY=1\nSTATUS=one")
     notify_socket.receive(ours, 7)
     say(b"READY=1\nSTATUS=two\nWATCHDOG=1")
     assert notify_socket.receive(ours, 9)[0] == {"status": "two", "alive": True}
     assert notify_socket.state() == {"ready_at": 7, "status": "two"}
+    say(b"STOPPING=1\nWATCHDOG=trigger")
+    assert notify_socket.receive(ours, 11)[0] == {"stopping_at": 11, "triggered": True}
+    say(b"STOPPING=1\nSTATUS\nWATCHDOG=trigger")
+    assert notify_socket.receive(ours, 13)[0] == {}
+    assert notify_socket.state() == {"ready_at": 7, "stopping_at": 11, "triggered": True, "status": "two"}
 
 
 def test_messages_of_other_processes(notify_socket: NotifySocket) -> None:
@@ -116,12 +126,13 @@ def test_slow_close_does_not_block(notify_socket: NotifySocket, others: int) -> 
     with contextlib.suppress(BlockingIOError):
         while True:
             lingering.send(bytes(65536))
+    before = threads()
     with peer:
         say(b"READY=1", *[0] * others, lingering.fileno())
         os.close(lingering.detach())  # not the last: the datagram has another one
         assert notify_socket.receive(ours, 1)[0] == {"ready_at": 1}
-        assert any(thread.name == CLOSING for thread in threading.enumerate())
-    until(all_closed, "it to be closed")
+        assert threads() - before
+    until(lambda: threads() <= before, "it to be closed")
 
 
 def test_slow_closes_are_bounded(notify_socket: NotifySocket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +155,11 @@ def test_no_threads_for_closing(notify_socket: NotifySocket, monkeypatch: pytest
     """Without a thread for closing, descriptors wait for one; then reading resumes."""
     before = set(os.listdir("/proc/self/fd"))
 
-    def start(_thread: threading.Thread) -> None:
+    def start(*_arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr("threading.Thread.start", start)
+        patch.setattr("_thread.start_new_thread", start)
         for _ in range(4):
             for _ in range(8):
                 say(b"WATCHDOG=1", *[0])

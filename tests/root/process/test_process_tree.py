@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from supervisor.host.procfs import Process, find_process
+from supervisor.host.procfs import Process, find_process, start_of
 from supervisor.root.process import process_tree
 from supervisor.root.process.managed_process import MainProcess, ManagedProcess
 from supervisor.root.process.process_tree import ProcessTrees
@@ -108,3 +110,110 @@ def test_exiting_process(monkeypatch: pytest.MonkeyPatch) -> None:
         assert trees.is_empty(process)
         os.close(process.main.pidfd)
         child.kill()
+
+
+class Unmarked:
+    """Runs without cgroups, and an orphan that has no readable environment."""
+
+    def __init__(self, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.warnings: list[str] = []
+        self.trees = ProcessTrees("D", set, self.warnings.append)
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.runs = [self.run(name) for name in names]
+        self.orphan = self.child(env={})
+        monkeypatch.setattr(process_tree, "own_children", lambda: [self.orphan, *self.trees.mains])
+
+    def child(self, **more: Any) -> int:
+        self.children.append(subprocess.Popen(["sleep", "1000"], start_new_session=True, **more))
+        return self.children[-1].pid
+
+    def run(self, name: str) -> ManagedProcess:
+        """Start a run."""
+        pid = self.child()
+        process = self.trees.mains[pid] = ManagedProcess(spawn(name), MainProcess(pid, os.pidfd_open(pid), 1, 0.0))
+        return process
+
+    def ends(self, run: ManagedProcess) -> bool:
+        """End the main process of a run, and return whether the orphan is then one of its processes."""
+        os.kill(run.main.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, run.main.pid, os.WEXITED | os.WNOWAIT)
+        run.state = State.DRAINED
+        members = self.trees.members(run)
+        assert members.keys() <= {self.orphan}
+        if not members:
+            del self.trees.mains[run.main.pid]
+        return bool(members)
+
+    def close(self) -> None:
+        for run in self.runs:
+            os.close(run.main.pidfd)
+        for child in self.children:
+            child.kill()
+            child.wait()
+
+
+@pytest.fixture
+def unmarked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Unmarked]]:
+    """Return a function that starts runs with these names, and then the orphan."""
+    made: list[Unmarked] = []
+
+    def make(names: str) -> Unmarked:
+        made.append(Unmarked(names, monkeypatch))
+        return made[-1]
+
+    yield make
+    for harness in made:
+        harness.close()
+
+
+def test_unmarked_orphan_of_the_only_run(unmarked: Callable[[str], Unmarked], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An orphan without a readable environment belongs to the only run that can have started it, also for later roots.
+
+    A run that started after the orphan cannot have started it.
+    """
+    harness = unmarked("A")
+    harness.runs.append(harness.run("B"))
+    first, later = harness.runs
+    its_start = start_of(harness.orphan)
+    assert its_start is not None
+    starts = {first.main.pid: its_start, later.main.pid: its_start + 1}
+    monkeypatch.setattr(process_tree, "start_of", starts.get)
+    assert not harness.ends(later)
+    assert harness.ends(first)
+    assert [owner.run for owner in harness.trees.dump()] == ["A"]
+    assert harness.warnings == []
+
+
+def test_unmarked_orphan_of_several_runs(unmarked: Callable[[str], Unmarked]) -> None:
+    """If several runs can have started it, no end of a run ends it, even of the last one, and logs name it once."""
+    harness = unmarked("AB")
+    first, last = harness.runs
+    assert not harness.ends(first)
+    assert not harness.trees.has(last, harness.orphan)
+    following = ProcessTrees("D", set, harness.warnings.append)
+    following.load(harness.trees.dump())
+    following.mains, harness.trees = harness.trees.mains, following
+    assert not harness.ends(last)
+    (line,) = first.outcome.log_notes
+    assert line.endswith(f"sleep ({harness.orphan})")
+    assert harness.warnings == [f"t A: {line}"]
+    assert last.outcome.log_notes == []
+
+
+def test_unmarked_orphan_beside_kept_processes(unmarked: Callable[[str], Unmarked]) -> None:
+    """After a run has left processes running, an orphan without a readable environment may be theirs."""
+    harness = unmarked("A")
+    harness.trees.left_running = True
+    assert not harness.ends(harness.runs[0])
+    assert len(harness.warnings) == 1
+
+
+def test_unmarked_orphan_of_process_1(unmarked: Callable[[str], Unmarked], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As process 1, the root also adopts orphans that it did not start, so it ends none without a mark."""
+    harness = unmarked("A")
+    monkeypatch.setattr(
+        process_tree, "find_process", lambda pid: there._replace(parent=1) if (there := find_process(pid)) else None
+    )
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert not harness.ends(harness.runs[0])
+    assert len(harness.warnings) == 1

@@ -8,20 +8,22 @@ from supervisor.root.process.stop_ladder import ShutdownProgress
 def test_unkillable_process_is_abandoned() -> None:
     """The shutdown stops waiting for a process one second after its time limit, even if SIGKILL had no effect."""
     ending = ShutdownProgress(100.0, 8.0, managed=False, at_once=False)
-    ending.note_remaining(101.0, 1)
+    ending.note_live(101.0, 1)
     assert (ending.ask_at_s, ending.kill_at_s) == (106.0, 108.0)
-    ending.note_remaining(108.5, 1)
+    ending.note_live(108.5, 1)
     assert ending.give_up_at_s == 109.0
 
 
 def test_progress_extends_the_shutdown() -> None:
-    """While exits are still being stored, the shutdown continues past its time limit."""
+    """While exits or messages of the scheduler arrive, the shutdown continues past its time limit."""
     ending = ShutdownProgress(0.0, 8.0, managed=False, at_once=False)
     for second in range(70):
-        ending.note_remaining(float(second), 2000 - second)
+        ending.note_live(float(second), 2000 - second)
         assert ending.give_up_at_s > second
-    ending.note_remaining(72.0, 1931)
+    ending.note_live(72.0, 1931)
     assert ending.give_up_at_s == 69.0 + 5.0
+    ending.note_message(73.0)
+    assert ending.give_up_at_s == 73.0 + 5.0
 
 
 @pytest.mark.parametrize("managed", [True, False])
@@ -29,17 +31,17 @@ def test_longest_shutdown(managed: bool) -> None:
     """A shutdown takes at most ten times its limit; under a service manager that waits, as long as runs keep ending."""
     ending = ShutdownProgress(0.0, 1.0, managed=managed, at_once=False)
     for second in range(12):
-        ending.note_remaining(float(second), 2000 - second)
+        ending.note_live(float(second), 2000 - second)
     assert ending.give_up_at_s == (16.0 if managed else 10.0)
 
 
 def test_shutdown_extension_is_repeated() -> None:
     """After the shutdown's limit, the root asks the service manager each second for more time than it needs."""
     ending = ShutdownProgress(0.0, 8.0, managed=True, at_once=False)
-    ending.note_remaining(0.0, 10)
+    ending.note_live(0.0, 10)
     assert ending.patience_us(0.0) > 28_000_000
     assert ending.extension_us(7.9) is None
-    ending.note_remaining(9.0, 9)
+    ending.note_live(9.0, 9)
     assert ending.extension_us(9.0) == 25_000_000
     assert ending.extension_us(9.5) is None
     assert ending.extension_us(10.0) == 24_000_000

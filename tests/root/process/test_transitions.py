@@ -446,9 +446,8 @@ class Bench:
         self.actions: dict[Action, Callable[..., None]] = dict(self.manager._dispatcher._of_processes)
         self.manager._dispatcher._of_processes = self.actions
         self.child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-        trees.mains.add(self.child.pid)
         self.process = ManagedProcess(spawn("R"), MainProcess(self.child.pid, os.pidfd_open(self.child.pid), 1, 0.0))
-        self.manager.live["R"] = self.process
+        trees.mains[self.child.pid] = self.manager.live["R"] = self.process
         self.manager._watch_process(self.process)
 
     def exit(self) -> None:

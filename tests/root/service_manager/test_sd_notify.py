@@ -23,7 +23,7 @@ def test_watchdog_keep_alive(notices: socket.socket) -> None:
     dog = Watchdog({"WATCHDOG_USEC": "4000000", "WATCHDOG_PID": str(os.getpid())}, 10.0)
     sent = []
     for now_s in (10.0, 10.5, 11.9, 12.0, 12.1, 30.0, 30.1):
-        dog.tend(now_s)
+        dog.tick(now_s)
         try:
             sent.append((now_s, notices.recv(100), dog.due_s))
         except BlockingIOError:
@@ -39,7 +39,7 @@ def test_watchdog_keep_alive(notices: socket.socket) -> None:
 def test_no_watchdog_keep_alive(notices: socket.socket, env: dict[str, str]) -> None:
     """Without a valid watchdog interval for this process, no keep-alive is sent."""
     dog = Watchdog(env, 0.0)
-    dog.tend(1e9)
+    dog.tick(1e9)
     assert dog.due_s is None
     with pytest.raises(BlockingIOError):
         notices.recv(100)

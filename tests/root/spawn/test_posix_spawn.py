@@ -2,14 +2,17 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from supervisor.host import prepared_command
 from supervisor.host.cgroups import Cgroup
+from supervisor.host.prepared_command import NO_INTERPRETER, FirstEnvironment
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import posix_spawn as spawning
 from supervisor.root.spawn import shim
@@ -57,6 +60,32 @@ def make_spawn(
     )
 
 
+UNEXECUTABLE = {
+    "no-such-command": "exec 127 No such file or directory",
+    "missing": "exec 127 No such file or directory",
+    "no-interpreter": f"exec 127 {NO_INTERPRETER}",
+    "carriage-return": f"exec 127 {NO_INTERPRETER}",
+    "not-executable": "exec 126 Permission denied",
+    "directory": "exec 126 Permission denied",
+    "loop": "exec 126 Too many levels of symbolic links",
+    "not-executable/file": "exec 127 No such file or directory",
+}
+"""Commands that cannot be executed, and the reports."""
+
+
+def make_unexecutable(directory: Path) -> None:
+    """Make the files of UNEXECUTABLE."""
+    for name, text, mode in (
+        ("no-interpreter", "#! /no/such/interpreter -e\n", 0o755),
+        ("carriage-return", "#!/bin/sh\r\n", 0o755),
+        ("not-executable", "true\n", 0o644),
+    ):
+        (directory / name).write_text(text)
+        (directory / name).chmod(mode)
+    (directory / "directory").mkdir()
+    (directory / "loop").symlink_to("loop")
+
+
 def read_all(fd: int) -> bytes:
     """Return the content of a pipe or terminal; a terminal delivers pieces, and EIO at its end."""
     data = b""
@@ -72,8 +101,14 @@ def variables(printed: bytes) -> dict[str, str]:
 
 
 class Outcome:
-    def __init__(self, spawn: Spawn, nofile: int | None = None, cgroup: Cgroup | None = None) -> None:
-        started = spawning.start(spawn, {"PATH": os.environ["PATH"]}, nofile, cgroup)
+    def __init__(
+        self,
+        spawn: Spawn,
+        nofile: int | None = None,
+        cgroup: Cgroup | None = None,
+        sockets: Sequence[int] = (),
+    ) -> None:
+        started = spawning.start(spawn, {"PATH": os.environ["PATH"]}, nofile, cgroup, sockets)
         _, status = os.waitpid(started.pid, 0)
         self.code = os.waitstatus_to_exitcode(status)
         self.out, self.err = (b"" if fd is None else read_all(fd) for fd in started.pipes)
@@ -131,22 +166,31 @@ class TestShim:
         """An inaccessible directory is reported differently from any failure of the command."""
         assert Outcome(make_spawn(["true"], cwd="/no/such/directory")).word == "cwd"
 
-    def test_missing_command(self) -> None:
-        """A missing command is reported."""
-        assert Outcome(make_spawn(["/no/such/command"])).word == "exec 127"
+    @pytest.mark.parametrize("way", [{}, {"cwd": "/"}, {"env": ODD}, {"stdin_open": True}, {"limits": {"nofile": 64}}])
+    @pytest.mark.parametrize(("name", "word"), [*UNEXECUTABLE.items()])
+    def test_command_that_cannot_be_executed(self, tmp_path: Path, name: str, word: str, way: dict[str, Any]) -> None:
+        """The reason is reported once, and nothing of a shell is in the output."""
+        make_unexecutable(tmp_path)
+        command = name if name == "no-such-command" else f"{tmp_path}/{name}"
+        outcome = Outcome(make_spawn([command], **way))
+        expected = f"exec 127 {prepared_command.NOT_EXECUTABLE}" if "limits" in way else word
+        assert (outcome.word, outcome.out, outcome.err) == (expected, b"", b"")
 
-    def test_missing_interpreter(self, tmp_path: Path) -> None:
-        """A script with a missing interpreter is reported."""
-        script = tmp_path / "script"
-        script.write_text("#!/no/such/interpreter\n")
-        script.chmod(0o700)
-        assert Outcome(make_spawn([str(script)])).word == "exec 127"
-
-    def test_file_without_execute_permission(self, tmp_path: Path) -> None:
-        """A file without execute permission is reported."""
-        script = tmp_path / "script"
-        script.write_text("true\n")
-        assert Outcome(make_spawn([str(script)])).word == "exec 126"
+    @pytest.mark.parametrize("way", [{}, {"env": ODD}])
+    def test_command_that_only_the_kernel_refuses(self, tmp_path: Path, way: dict[str, Any]) -> None:
+        """A reason that only execve tells is reported by Python, or stands in the output once, and nothing hides it."""
+        busy = tmp_path / "busy"
+        shutil.copy("/bin/true", busy)
+        with busy.open("ab"):
+            spawn = make_spawn([str(busy)], **way)
+            outcome = Outcome(spawn)
+        assert outcome.code == 126
+        reason = shim.explain(spawn, outcome.word) or ""
+        if way:
+            assert (reason, outcome.err) == (f"cannot execute {busy}: Text file busy", b"")
+        else:
+            assert reason == f"cannot execute {busy}: the last line of its output says why"
+            assert outcome.err.count(b"Text file busy") == 1
 
     def test_exit_statuses_of_the_shim(self) -> None:
         """A command that itself ends with 125, 126 or 127 counts as started."""
@@ -197,9 +241,9 @@ class TestShim:
             ([str(script)], "/", 4, "/\n/dev/null\n", ""),
             (["sh", "-c", "kill -PIPE $$"], None, -13, "", ""),
             (["sh", "-c", 'echo "$PWD"'], str(tmp_path), 0, f"{tmp_path}\n", ""),
-            (["/no/such/command"], None, 127, "", "exec 127"),
-            (["no-such-command"], None, 127, "", "exec 127"),
-            (["/etc/passwd"], None, 126, "", "exec 126"),
+            (["/no/such/command"], None, 127, "", "exec 127 No such file or directory"),
+            (["no-such-command"], None, 127, "", "exec 127 No such file or directory"),
+            (["/etc/passwd"], None, 126, "", "exec 126 Permission denied"),
             (["true"], "/no/such", 125, "", "cwd"),
         ):
             outcome = Outcome(make_spawn(argv, cwd, env={"app.name": "shop", "PATH": "/usr/bin:/bin"}))
@@ -243,8 +287,9 @@ class TestShim:
     def test_removed_cgroup(self, cgroup: Cgroup, tmp_path: Path) -> None:
         """A run that cannot join its cgroup is not started."""
         cgroup.remove()
+        assert Outcome(make_spawn(["true"], str(tmp_path)), None, cgroup).word == "cgroup"
         with pytest.raises(FileNotFoundError):
-            Outcome(make_spawn(["true"], str(tmp_path)), None, cgroup)
+            Outcome(make_spawn([shim.SHELL, "-e", "-c", "true"]), None, cgroup)
 
     @pytest.mark.parametrize("cwd", [None, "/"])
     def test_open_standard_input(self, cwd: str | None) -> None:
@@ -261,6 +306,51 @@ class TestShim:
                 [b"0", b"1", b"2", b"3"],
                 "",
             )  # 3: the directory that ls reads
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {},
+            {"cwd": "/"},
+            {"env": ODD},
+            {"limits": {"nofile": 64}, "umask": 0o27},
+            {"stdin_open": True},
+            {"stdin_open": True, "env": ODD},
+        ],
+    )
+    def test_sockets(self, cgroup: Cgroup, more: dict[str, Any]) -> None:
+        """The command has its sockets from descriptor 3 on, in order and no others, and is the process they are for."""
+        script = "import os, sys; print(os.getpid(), os.environ['LISTEN_PID'], *map(os.readlink, sys.argv[1:]))"
+        python = [shutil.which("python3") or "", "-c", script]
+        sockets = [os.memfd_create(f"socket{number}", os.MFD_CLOEXEC) for number in range(12)]
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd > 2:  # inherited from the test runner; the root does the same when it starts
+                with contextlib.suppress(OSError):  # EBADF: the descriptor of the listing
+                    os.set_inheritable(fd, False)
+        for count in (1, 4, 6) if "stdin_open" in more else (1, 12):
+            paths = [f"/proc/self/fd/{number}" for number in range(3, 3 + count)]
+            given = [*sockets[:count]][::-1]
+            names = [f"s{fd}" for fd in given]
+            outcome = Outcome(make_spawn([*python, *paths], sockets=names, **more), None, cgroup, given)
+            pid, listen_pid, *links = outcome.out.decode().replace(" (deleted)", "").split()
+            assert (pid, links, outcome.word) == (listen_pid, [f"/memfd:socket{n}" for n in range(count)][::-1], "")
+            outcome = Outcome(make_spawn(["ls", "/proc/self/fd"], sockets=names, **more), None, cgroup, given)
+            assert sorted(map(int, outcome.out.split())) == [*range(3 + count + 1)]  # one more: the directory of ls
+        for fd in sockets:
+            os.close(fd)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
+    @pytest.mark.parametrize("env", [{}, {"app.name": "shop"}])
+    def test_sockets_of_another_user(self, env: dict[str, str]) -> None:
+        """A command with another user gets its sockets, and is the process they are for."""
+        sockets = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("one", "two")]
+        script = "id -u; [ $$ = $LISTEN_PID ] && echo $LISTEN_FDS; readlink /proc/self/fd/3 /proc/self/fd/4"
+        user: dict[str, Any] = {"uid": 65534, "gid": 65534, "groups": [65534]}
+        spawn = make_spawn(["sh", "-c", script], env={**env, "LISTEN_FDS": "2"}, sockets=["one", "two"], **user)
+        outcome = Outcome(spawn, sockets=sockets)
+        assert outcome.out.replace(b" (deleted)", b"").split() == [b"65534", b"2", b"/memfd:one", b"/memfd:two"]
+        for fd in sockets:
+            os.close(fd)
 
     def test_standard_input_from_a_file(self, tmp_path: Path) -> None:
         """The command reads the file from its beginning."""
@@ -299,7 +389,6 @@ class TestShim:
         shown = {line[:25].strip(): line[26:].split()[:2] for line in text.splitlines()}
         expected = {
             "Max address space": 512 * mb,
-            "Max cpu time": 77,
             "Max open files": 66,
             "Max processes": 4000,
             "Max core file size": 0,
@@ -308,7 +397,13 @@ class TestShim:
             "Max locked memory": 1 << 16,
         }
         assert {name: shown[name] for name in expected} == {name: [str(n), str(n)] for name, n in expected.items()}
+        assert shown["Max cpu time"] == ["77", "78"]
         assert text.splitlines()[-2:] == ["300", "3"]
+
+    def test_limit_of_processor_time(self) -> None:
+        """A process at its limit ends by the signal that names it, not by SIGKILL."""
+        outcome = Outcome(make_spawn(["sh", "-c", "while :; do :; done"], limits={"cpu_time": 1}))
+        assert outcome.code in (-signal.SIGXCPU, 128 + signal.SIGXCPU)
 
     def test_limit_cannot_be_set(self) -> None:
         """The report names the limit that cannot be set."""
@@ -319,7 +414,7 @@ class TestShim:
     def test_another_user(self, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """All ids are changed, and later errors are reported as usual."""
         if by == "python":
-            monkeypatch.setattr(shim, "_SETPRIV", None)
+            monkeypatch.setattr(shim, "SETPRIV", None)
         other: dict[str, Any] = {"uid": 65534, "gid": 65533, "groups": [65533, 4]}
         show = "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm))' /proc/self/status; pwd"
         outcome = Outcome(make_spawn(["sh", "-c", show], "/", **other))
@@ -330,16 +425,69 @@ class TestShim:
         odd = Outcome(make_spawn(["printenv", "app.name"], "/", env=ODD, **other))
         assert (odd.out, odd.word) == (b"shop\n", "user")
         assert shim.explain(make_spawn(["true"], **other), "user\n") is None
-        for argv, cwd, word in ((["/no/such"], None, "exec 127"), (["true"], "/root/no", "cwd")):
+        failures: tuple[tuple[list[str], str | None, str], ...] = (
+            (["/no/such"], None, "exec 127 "),
+            (["true"], "/root/no", "cwd"),
+        )
+        for argv, cwd, word in failures:
             spawn = make_spawn(argv, cwd, **other)
             outcome = Outcome(spawn)
-            assert outcome.word == f"user\n{word}"
+            assert outcome.word.startswith(f"user\n{word}")
+            assert outcome.err == b""
             assert shim.explain(spawn, outcome.word) is not None
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
+    @pytest.mark.parametrize("by", ["setpriv", "python"])
+    @pytest.mark.parametrize("more", [{}, {"app.name": "shop"}, {"UID": "7", "SHLVL": "3"}])
+    def test_root_does_not_see_the_variables_of_another_user(
+        self, by: str, more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only programs of the run's user get its variables, such as those of the dynamic loader, and get them all."""
+        if by == "python":
+            monkeypatch.setattr(shim, "SETPRIV", None)
+        with tempfile.TemporaryDirectory() as directory:
+            os.chmod(directory, 0o777)
+            for name in ("renice", "sh", "setpriv"):
+                program = Path(directory, name)
+                program.write_text(f'#!/bin/sh\nid -u >>{directory}/called\nexec /usr/bin/{name} "$@"\n')
+                program.chmod(0o755)
+            env = {
+                "LD_DEBUG": "statistics",
+                "LD_DEBUG_OUTPUT": f"{directory}/loaded",
+                "LD_AUDIT": f"{directory}/audit.so",
+                "LD_PRELOAD": f"{directory}/preload.so",
+                "LD_LIBRARY_PATH": directory,
+                "GLIBC_TUNABLES": "glibc.malloc.check=0",
+                "BASH_ENV": f"{directory}/renice",
+                "ENV": f"{directory}/renice",
+                "PATH": f"{directory}:/usr/bin:/bin",
+                "_stdin": "odd",
+                "RINGWARD_RUN_ID": "7",
+                **more,
+            }
+            spawn = make_spawn(
+                ["printenv", "-0"], "/", env=env, uid=65534, gid=65534, limits={"nice": 1}, clean_env=True
+            )
+            outcome = Outcome(spawn)
+            shown = variables(outcome.out)
+            traces = [Path(directory, name) for name in os.listdir(directory) if name.startswith("loaded")]
+            assert {name: shown.get(name) for name in env} == env
+            assert shown.keys() - env.keys() <= {"PWD", "SHLVL", "_"}
+            assert {path.stat().st_uid for path in traces} == {65534}
+            assert not Path(directory, "called").exists()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
+    def test_large_variables_of_another_user_arrive(self) -> None:
+        """Variables of the kernel's maximum size reach the command of another user."""
+        large = "x" * (128 * 1024 - len("LARGE=\0"))
+        command = ["bash", "-c", 'echo "${#LARGE}"']
+        outcome = Outcome(make_spawn(command, "/", env={"LARGE": large}, uid=65534, gid=65534))
+        assert (int(outcome.out), outcome.word) == (len(large), "user")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user of a process")
     def test_user_cannot_be_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """If the user cannot be changed, the command does not run."""
-        monkeypatch.setattr(shim, "_SETPRIV", "/bin/false")
+        monkeypatch.setattr(shim, "SETPRIV", "/bin/false")
         spawn = make_spawn(["sh", "-c", "echo here"], uid=65534, gid=65534)
         outcome = Outcome(spawn)
         assert (outcome.out, outcome.word) == (b"", "")
@@ -347,14 +495,15 @@ class TestShim:
 
     def test_failed_start_in_a_terminal(self) -> None:
         """A failed start in a terminal is reported as with pipes."""
-        assert Outcome(make_spawn(["/no/such/command"], tty=True)).word == "exec 127"
+        assert Outcome(make_spawn(["/no/such/command"], tty=True)).word == "exec 127 No such file or directory"
 
 
 def test_plain_shell_command_needs_no_shim() -> None:
     """The common case executes /bin/sh once."""
     outcome = Outcome(make_spawn(["/bin/sh", "-e", "-c", "echo out; echo err >&2; false; echo never"]))
     assert (outcome.code, outcome.out, outcome.err) == (1, b"out\n", b"err\n")
-    assert shim.wrapped(make_spawn(["/bin/sh"]), None, cgroup=False, carries=False) == (["/bin/sh"], False)
+    first = FirstEnvironment({}, (), other_user=False)
+    assert shim.wrapped(make_spawn(["/bin/sh"]), None, first, None) == (["/bin/sh"], False)
 
 
 def test_signals_are_at_defaults() -> None:

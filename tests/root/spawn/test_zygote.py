@@ -3,6 +3,7 @@
 import ast
 import errno
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -11,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from supervisor.host import cgroup_names
+from supervisor.host.cgroups import is_spare, run_of
 from supervisor.host.shortage import Descriptors
 from supervisor.ipc.messages import Spawn
 from supervisor.root.spawn import shim, zygote
 from supervisor.root.spawn.posix_spawn import StartedProcess
-from tests.root.spawn.test_posix_spawn import ODD, make_spawn, read_all, variables
+from tests.root.spawn.test_posix_spawn import ODD, UNEXECUTABLE, make_spawn, make_unexecutable, read_all, variables
 from tests.root.start_bench import DAEMON, StartBench, bench
 from tests.support.host_features import require_cgroups
 from tests.support.waiting import until
@@ -75,7 +76,7 @@ class TestNewProcess:
         cgroup = root.cgroups["R"]
         assert cgroup is not None
         assert [line for line in lines if line.startswith("0::") and line.endswith(os.path.basename(cgroup.path))]
-        assert cgroup_names.run_of(cgroup.path) == "R"
+        assert run_of(cgroup.path) == "R"
         parent, own = lines[-2].split()
         assert (int(parent), lines[-1], result.code, result.word) == (os.getpid(), f"{own} {own}", 0, b"")
 
@@ -147,10 +148,10 @@ class TestNewProcess:
     @pytest.mark.parametrize(
         ("argv", "more", "words"),
         [
-            (["/no/such/command"], {}, "no such file"),
+            (["/no/such/command"], {}, "No such file"),
             (["true"], {"cwd": "/no/such/directory"}, "cannot enter working_dir /no/such/directory"),
             (["true"], {"limits": {"nofile": 1 << 30}}, "limits.nofile = 1073741824 cannot be set"),
-            (["/etc/passwd"], {}, "permission denied"),
+            (["/etc/passwd"], {}, "Permission denied"),
         ],
     )
     def test_failed_start_has_the_reason(
@@ -160,13 +161,30 @@ class TestNewProcess:
         spawn = make_spawn(argv, **more)
         assert words in (shim.explain(spawn, outcome(root, spawn).word.decode()) or "")
 
+    @pytest.mark.parametrize(("name", "word"), [*UNEXECUTABLE.items()])
+    def test_command_that_cannot_be_executed(self, root: StartBench, tmp_path: Path, name: str, word: str) -> None:
+        """The kernel's reason is reported once, and nothing of a shell is in the output."""
+        make_unexecutable(tmp_path)
+        command = name if name == "no-such-command" else f"{tmp_path}/{name}"
+        result = outcome(root, make_spawn([command], "/"))
+        assert (result.word.decode(), result.out, result.err) == (word, b"", b"")
+
+    def test_busy_command(self, root: StartBench, tmp_path: Path) -> None:
+        """A program that is being written is reported as such."""
+        busy = tmp_path / "busy"
+        shutil.copy("/bin/true", busy)
+        with busy.open("ab"):
+            result = outcome(root, make_spawn([str(busy)], "/"))
+        assert (result.word, result.err) == (b"exec 126 Text file busy", b"")
+
     @pytest.mark.parametrize("cwd", [None, "/"])
     def test_shell_cannot_be_executed(self, root: StartBench, monkeypatch: pytest.MonkeyPatch, cwd: str | None) -> None:
         """The reason is the kernel's, with and without a status pipe."""
         monkeypatch.setattr(shim, "SHELL", "/no/such/shell")
         spawn = make_spawn(["/no/such/shell", "-e", "-c", "true"], cwd)
         result = outcome(root, spawn)
-        assert shim.explain(spawn, result.word.decode()) == "could not start: No such file or directory"
+        start = "could not start" if cwd is None else "cannot execute /no/such/shell"
+        assert shim.explain(spawn, result.word.decode()) == f"{start}: No such file or directory"
 
     @pytest.mark.parametrize(("argv", "reason"), [(["x" * 200_000], "too long"), (["a\0b"], "null")])
     def test_invalid_arguments(self, root: StartBench, argv: list[str], reason: str) -> None:
@@ -213,7 +231,7 @@ class TestZygote:
         root.starts.start(third, 0)
         assert list(root.started) == ["B", "A", "C"]
         names = [os.path.basename(cgroup.path) for cgroup in root.cgroups.values() if cgroup is not None]
-        assert [cgroup_names.is_spare(name, DAEMON) for name in names] == [True, False, False]
+        assert [is_spare(name, DAEMON) for name in names] == [True, False, False]
         for spawn in (first, second, third):
             assert Outcome(root.settle(spawn)).code == 0
 
@@ -222,7 +240,7 @@ class TestZygote:
         first = root.prepare()
         spawn = make_spawn(["/bin/sh", "-c", "true"])
         assert not root.begin(spawn)
-        root.starts.tend(root.clock.monotonic_s())
+        root.starts.tick(root.clock.monotonic_s())
         assert not root.prefork.under_way
         root.clock.advance(0.003)
         root.turn(lambda: root.prefork.ready, "another one")
@@ -265,7 +283,7 @@ class TestZygote:
             assert due_s is not None
             waits.append(due_s - root.clock.monotonic_s())
             root.clock.advance_to(due_s)
-            root.prefork.tend(due_s)
+            root.prefork.tick(due_s)
         pid = root.prefork._zygote
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -371,7 +389,7 @@ class TestDismissedSpare:
         side = tmp_path / "side"
         spawn = make_spawn(["/bin/sh", "-c", f"echo $$ >> {side}"])
         root.starts.prepare(spawn, 0)
-        root.starts.tend(float("inf"))
+        root.starts.tick(float("inf"))
         assert os.waitpid(spare, 0)[1] == zygote._FAILED << 8
         assert not side.exists()
         root.begin(spawn)

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from store import accounts, audit, sessions, tokens
-from store.audit import Entry
+from store.audit import AuditEntry
 from store.errors import StoreError
 from supervisor.scheduler.control.access_operations import AccessOperations
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 from tests.scheduler.fake_clock import FakeClock
 
 Make = Callable[[str], Bench]
@@ -39,7 +39,7 @@ ACCOUNT = {
 
 def ask(harness: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
-    operations_of(AccessOperations(harness.loop, harness.committer))[op](arguments, answers.append)
+    operations_of(AccessOperations(harness.loop, harness.committer, "", {}))[op](arguments, answers.append)
     harness.store.work_all()
     (answer,) = answers
     return answer
@@ -104,7 +104,7 @@ def test_sessions_of_accounts(bench: Make) -> None:
 def test_audit(bench: Make) -> None:
     """Audit entries are stored unchanged and in order."""
     harness = bench("")
-    entries = [Entry(n, "who", "unix", "runTask", "job", 201, "", failed_login=False) for n in range(3)]
+    entries = [AuditEntry(n, "who", "unix", "runTask", "job", 201, "", failed_login=False) for n in range(3)]
     assert ask(harness, "audit", entries={str(entry.at): list(entry) for entry in entries})["ok"]
     assert [stored.entry for stored in audit.entries(harness.store.database, None, 9)] == entries[::-1]
 
@@ -113,7 +113,7 @@ def test_failing_store(bench: Make) -> None:
     """If nothing can be stored, a request gets 503 and changes nothing."""
     harness = bench("")
     answers: list[dict[str, Any]] = []
-    operations_of(AccessOperations(harness.loop, harness.committer))["token_create"](TOKEN, answers.append)
+    operations_of(AccessOperations(harness.loop, harness.committer, "", {}))["token_create"](TOKEN, answers.append)
     harness.store.fail(StoreError("full"))
     assert answers[0]["status"] == 503
     assert tokens.all_tokens(harness.store.database) == []
@@ -122,7 +122,7 @@ def test_failing_store(bench: Make) -> None:
 def test_wrong_passwords(bench: Make) -> None:
     """A client may send ten wrong passwords a minute, and then learns when it may try again."""
     clock = FakeClock()
-    operations = operations_of(AccessOperations(Loop(clock), bench("").committer))
+    operations = operations_of(AccessOperations(Loop(clock), bench("").committer, "", {}))
     answers: list[dict[str, Any]] = []
 
     def attempt(client: str) -> object:

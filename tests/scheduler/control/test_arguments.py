@@ -8,8 +8,8 @@ import pytest
 from supervisor.scheduler.control.access_operations import AccessOperations
 from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
+from tests.scheduler.control.operations import operations_of
 from tests.support.paths import ROOT
 
 SCHEDULER = ROOT / "supervisor" / "scheduler"
@@ -46,6 +46,8 @@ def test_operations_declare_arguments() -> None:
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     ]
-    answering = {name: marks for name, args, marks in methods if [argument.arg for argument in args[2:]] == ["reply"]}
+    answering = {
+        name: marks for name, args, marks in methods if [argument.arg.strip("_") for argument in args[2:]] == ["entry"]
+    }
     assert len(answering) > 30
     assert [name for name, marks in answering.items() if not any(mark.startswith("operation(") for mark in marks)] == []

@@ -1,7 +1,7 @@
 """Jobs on many rows, with a store and a reading thread that answer on the test's command."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,23 +9,25 @@ from typing import Any, cast
 import pytest
 
 from store.daemon_values import set_meta
+from store.database import Database
 from store.errors import DiskFull
 from store.events import since
 from store.runs import bulk as run_bulk
-from store.runs.bulk import RunSelector, find_ended, mark_deleted
+from store.runs.bulk import RunSelection, find_ended, mark_deleted
 from store.runs.filter import RunFilter
-from store.runs.writes import count_runs, get_run, insert_run, list_runs
-from supervisor.config.model import Task
-from supervisor.scheduler.control import bulk_operations
+from store.runs.run_pages import count_runs, list_runs
+from store.runs.writes import get_run, insert_run
 from supervisor.scheduler.control.bulk_jobs import BulkJobs, Job, last_job
 from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.rate_limit import TriggerLimit
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
-from supervisor.scheduler.database.retention import Retention
+from supervisor.scheduler.database.retention import RetentionChecks
 from supervisor.scheduler.loop.long_reads import LongReads
+from supervisor.scheduler.loop.procedures import Procedure, Procedures, Wait
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 from tests.scheduler.fake_clock import FakeClock
+from tests.scheduler.loop.test_long_reads import append_result
 from tests.store.making import make_run
 
 CONFIG = '[tasks.t]\nrun = "true"\n[tasks.own]\nrun = "true"\napi_trigger = false\n[services.s]\nrun = "true"\n'
@@ -39,8 +41,12 @@ class ImmediateReads:
     def __init__(self, harness: Bench) -> None:
         self.harness = harness
 
-    def submit(self, read: Callable[[Any], Any], done: Callable[[Any], None]) -> None:
-        done(read(self.harness.store.database))
+    def result_of(self, read: Callable[[Any], Any]) -> Wait:
+        return lambda waiter: waiter.resume(read(self.harness.store.database))
+
+
+def _find_all(db: Database) -> list[str]:
+    return find_ended(db, RunSelection(match_all=True))
 
 
 class Jobs:
@@ -57,24 +63,22 @@ class Jobs:
 
     def begin(self) -> None:
         """Start the bulk jobs as a new scheduler does."""
-        self.bulk = BulkJobs(
-            self.harness.loop, self.harness.daemon, self.harness.committer, self.reading, last_job(self.db)
-        )
+        self.bulk = BulkJobs(self.harness.core, self.reading, last_job(self.db))
         change = self.harness.committer.change()
         self.bulk.announce_unreported(change)
         self.harness.committer.commit(change)
 
     def delete(self, command: str = "c") -> None:
-        self.bulk.submit(
-            Job(
-                command=command,
-                find=lambda db: find_ended(db, RunSelector(match_all=True)),
-                work=mark_deleted,
-                event="run.deleted",
-                done=self.results.append,
-                failed=self.results.append,
-            )
-        )
+        self.start(command, "run.deleted")
+
+    def start(self, command: str, event: str | None) -> None:
+        """Start a job whose number of rows, or error, becomes a result."""
+        job = Job(command=command, find=_find_all, work=mark_deleted, event=event)
+        self.harness.core.procedures.start(self._carry_out(job), self.results.append)
+
+    def _carry_out(self, job: Job) -> Procedure[None]:
+        affected = yield from self.bulk.carry_out(job)
+        self.results.append(affected)
 
     def slice(self) -> None:
         """Store one slice and give the loop a turn."""
@@ -135,16 +139,7 @@ def test_jobs_without_a_client_pause_for_checkpoints(
     clock = FakeClock()
     monkeypatch.setattr(jobs.harness.loop, "_clock", clock)
     monkeypatch.setattr(jobs.db, "has_backlog", lambda: True)
-    jobs.bulk.submit(
-        Job(
-            command="",
-            find=lambda db: find_ended(db, RunSelector(match_all=True)),
-            work=mark_deleted,
-            event=event,
-            done=jobs.results.append,
-            failed=jobs.results.append,
-        )
-    )
+    jobs.start("", event)
     jobs.slice()
     assert (jobs.left(), len(jobs.harness.store.jobs)) == (16, 0 if event is None else 1)
     clock.advance(0.05)
@@ -159,7 +154,7 @@ def test_one_job_at_a_time(jobs: Jobs) -> None:
     jobs.delete("b")
     while jobs.harness.store.jobs:
         jobs.slice()
-    assert jobs.results == [20, 0]
+    assert sorted(jobs.results) == [0, 20]
     assert jobs.told() == [("run.deleted", 20)]
 
 
@@ -273,7 +268,7 @@ class BulkRequests:
             jobs.harness.engine,
             jobs.harness.units,
             jobs.bulk,
-            cast(Retention, SimpleNamespace(undo_window_ms=60_000, deleted=self.count)),
+            cast(RetentionChecks, SimpleNamespace(undo_window_ms=60_000, deleted=self.count)),
             TriggerLimit(time.monotonic, 0),
         )
         self.commands = operations_of(commands)
@@ -316,18 +311,6 @@ def test_repeated_rerun(requests: BulkRequests) -> None:
     assert requests.jobs.harness.root.take("spawn") == [first[0]["run_id"]]
     other = requests.ask("bulk_rerun", triggered_by="api", command="01ARZ3NDEKTSV4RRFFQ69G5FAW")["result"]["triggered"]
     assert other != first
-
-
-def test_task_removed_while_its_parameters_are_checked(requests: BulkRequests, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rerun leaves out a task that a reload removes while its parameters are checked."""
-
-    def remove(_task: Task, _names: Collection[str]) -> bool:
-        requests.jobs.harness.units.pop("t").configured = False
-        return True
-
-    monkeypatch.setattr(bulk_operations, "must_wait", remove)
-    assert requests.ask("bulk_rerun", triggered_by="api")["result"]["triggered"] == []
-    assert requests.jobs.harness.root.take("spawn") == []
 
 
 def test_requests_while_nothing_can_be_stored(requests: BulkRequests) -> None:
@@ -412,9 +395,8 @@ def test_long_reads(reading: tuple[Bench, LongReads]) -> None:
     """Long reads are answered from the loop, in order, with their results or exceptions."""
     reading_bench, reader = reading
     answers: list[Any] = []
-    reader.submit(lambda db: db.rows("SELECT 1"), answers.append)
-    reader.submit(lambda db: db.rows("nonsense"), answers.append)
-    reader.submit(lambda db: db.execute("DELETE FROM runs"), answers.append)
+    for query in ("SELECT 1", "nonsense", "DELETE FROM runs"):
+        Procedures().start(append_result(reader, query, answers), answers.append)
     while len(answers) < 3:
         reading_bench.loop.round(reading_bench.loop.now_s() + 1)
     assert answers[0] == [(1,)]

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from store.errors import StoreError
+from store.runs.filter import RunFilter
 from store.runs.ids import new_ulid
-from store.runs.writes import RunFilter, count_runs
+from store.runs.run_pages import count_runs
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 
 JOB = "[tasks.job]\nrun = 'true'\nmax_concurrent = 100\n"
 Make = Callable[[str], Bench]

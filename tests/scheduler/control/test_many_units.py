@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from store.errors import DiskFull
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.runs.live_units import RunRequest
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 from tests.scheduler.service_bench import Answer, answer_to, ends, record, run_of, states, taken_up
 
 Make = Callable[[str], Bench]

@@ -7,8 +7,8 @@ from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from supervisor.ipc.messages import Decoder, encode
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 
 Make = Callable[[str], Bench]
 

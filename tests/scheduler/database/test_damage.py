@@ -12,11 +12,11 @@ from store.database import open_writer
 from store.errors import DatabaseDamaged
 from store.recovery.copies import copy_path, is_suspect, make_copy
 from supervisor.ipc.log_line import Log
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.database.damage import DamageMonitor
 from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.loop.loop import Loop
 from tests.root.loop.test_shortage import BOOT
+from tests.scheduler.control.operations import operations_of
 from tests.support.waiting import until
 
 

@@ -25,7 +25,10 @@ class Disk:
 
 @pytest.mark.parametrize("released", [False, True], ids=("never created", "released"))
 def test_attempts_to_create_the_reserve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, released: bool) -> None:
-    """While the disk is full, the scheduler tries to create the reserve every ten seconds, and no more often."""
+    """While the disk is full, the scheduler tries to create the reserve every ten seconds, and no more often.
+
+    A removed file is created again.
+    """
     clock, disk = FakeClock(), Disk()
     bench = Bench(tmp_path, "", clock)
 
@@ -61,5 +64,8 @@ def test_attempts_to_create_the_reserve(tmp_path: Path, monkeypatch: pytest.Monk
         assert (tmp_path / "data" / "reserve").stat().st_size == BYTES
         advance(60)
         assert disk.attempts == 6
+        (tmp_path / "data" / "reserve").unlink()
+        advance(10)
+        assert (tmp_path / "data" / "reserve").stat().st_size == BYTES
     finally:
         bench.close()

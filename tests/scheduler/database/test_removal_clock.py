@@ -3,6 +3,7 @@
 import json
 
 from supervisor.scheduler.database.removal_clock import RemovalClock
+from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.fake_clock import FakeClock
 
 START_MS = 1_800_000_000_000
@@ -10,23 +11,16 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-class Clocks(FakeClock):
-    """The wall clock and the boot clock for a removal clock."""
-
-    def now_ms(self) -> int:
-        return self.wall
-
-
-def restarted(clock: RemovalClock, clocks: Clocks) -> RemovalClock:
+def restarted(clock: RemovalClock, clocks: FakeClock) -> RemovalClock:
     """Return the clock of the next scheduler in the same boot."""
-    return RemovalClock(clocks, "boot", json.loads(json.dumps(clock.state())))
+    return RemovalClock(Loop(clocks), "boot", json.loads(json.dumps(clock.state())))
 
 
 def test_short_clock_jump() -> None:
     """A clock that is 400 days ahead for 8 s ages nothing, and leaves no trace once it is corrected."""
-    clocks = Clocks(START_MS)
+    clocks = FakeClock(START_MS)
     changes: list[int] = []
-    clock = RemovalClock(clocks, "boot", None, lambda: changes.append(clock.step_ms))
+    clock = RemovalClock(Loop(clocks), "boot", None, lambda: changes.append(clock.step_ms))
     clocks.wall += 400 * DAY_MS
     assert clock.earliest_ms() == START_MS
     clocks.advance_ms(8000)
@@ -38,8 +32,8 @@ def test_short_clock_jump() -> None:
 
 def test_lasting_step() -> None:
     """A step beyond a day is believed after an hour without another step."""
-    clocks = Clocks(START_MS)
-    clock = RemovalClock(clocks, "boot", None)
+    clocks = FakeClock(START_MS)
+    clock = RemovalClock(Loop(clocks), "boot", None)
     clocks.wall += 400 * DAY_MS
     clock.compare_clocks()
     clocks.advance_ms(HOUR_MS // 2)
@@ -55,8 +49,8 @@ def test_lasting_step() -> None:
 
 def test_small_step() -> None:
     """Steps of up to a day are believed at once in both directions, as is any time that passes."""
-    clocks = Clocks(START_MS)
-    clock = RemovalClock(clocks, "boot", None)
+    clocks = FakeClock(START_MS)
+    clock = RemovalClock(Loop(clocks), "boot", None)
     for step_ms in (DAY_MS, -DAY_MS, 5000):
         clocks.wall += step_ms
         assert clock.earliest_ms() == clocks.wall
@@ -66,16 +60,16 @@ def test_small_step() -> None:
 
 def test_backward_step() -> None:
     """After a backward step of days, nothing new is old and nothing earlier lies in the future."""
-    clocks = Clocks(START_MS)
-    clock = RemovalClock(clocks, "boot", None)
+    clocks = FakeClock(START_MS)
+    clock = RemovalClock(Loop(clocks), "boot", None)
     clocks.wall -= 400 * DAY_MS
     assert (clock.earliest_ms(), clock.latest_ms()) == (START_MS - 400 * DAY_MS, START_MS)
 
 
 def test_confirmed_clock() -> None:
     """When an operator confirms the wall clock, it counts at once."""
-    clocks = Clocks(START_MS)
-    clock = RemovalClock(clocks, "boot", None)
+    clocks = FakeClock(START_MS)
+    clock = RemovalClock(Loop(clocks), "boot", None)
     clocks.wall += 400 * DAY_MS
     clock.compare_clocks()
     clock.believe()
@@ -84,8 +78,8 @@ def test_confirmed_clock() -> None:
 
 def test_scheduler_restart() -> None:
     """A new scheduler notices a step made while none ran, and keeps an earlier doubt."""
-    clocks = Clocks(START_MS)
-    clock = RemovalClock(clocks, "boot", None)
+    clocks = FakeClock(START_MS)
+    clock = RemovalClock(Loop(clocks), "boot", None)
     clocks.advance_ms(1000)
     clocks.wall += 400 * DAY_MS
     clock = restarted(clock, clocks)
@@ -97,14 +91,14 @@ def test_scheduler_restart() -> None:
 
 def test_reboot() -> None:
     """After a reboot, a clock that is weeks ahead is believed only after an hour."""
-    clocks = Clocks(START_MS)
-    clock = RemovalClock(clocks, "boot", None)
+    clocks = FakeClock(START_MS)
+    clock = RemovalClock(Loop(clocks), "boot", None)
     stored = clock.state()
     clocks.wall, clocks.boot = START_MS + 30 * DAY_MS, 10.0
-    clock = RemovalClock(clocks, "another boot", stored)
+    clock = RemovalClock(Loop(clocks), "another boot", stored)
     assert clock.earliest_ms() == START_MS
     clocks.advance_ms(HOUR_MS)
     assert clock.earliest_ms() == clocks.wall
     stored = clock.state()
     clocks.wall, clocks.boot = clocks.wall + DAY_MS // 2, 10.0
-    assert RemovalClock(clocks, "one more", stored).earliest_ms() == clocks.wall
+    assert RemovalClock(Loop(clocks), "one more", stored).earliest_ms() == clocks.wall

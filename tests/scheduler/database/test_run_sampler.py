@@ -4,7 +4,8 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -33,8 +34,8 @@ class Clock:
     def now_s(self) -> float:
         return self.ms / 1000
 
-    def after(self, delay_ms: int, function: Callable[[], None]) -> Timer:
-        timer = Timer(function)
+    def after(self, delay_ms: int, function: Callable[..., None], *arguments: Any) -> Timer:
+        timer = Timer(partial(function, *arguments))
         self.timers.append((self.ms + delay_ms, timer))
         return timer
 

@@ -15,24 +15,27 @@ from hypothesis import strategies as st
 from store.runs.ids import new_ulid
 from supervisor.config.load import load
 from supervisor.config.value_types.presets import PRESETS, REMOTE_MARK
+from supervisor.host.unix_accounts import UnixAccount
 from supervisor.ipc.messages import Spawn
 from supervisor.scheduler.launchers import launcher_commands
-from supervisor.scheduler.loop.user_lookup import Identity
+from supervisor.scheduler.loop.user_lookup import UserIdentity
 from supervisor.scheduler.runs.live_units import LiveRun, Unit
-from supervisor.scheduler.runs.run_parameters import take
+from supervisor.scheduler.runs.run_parameters import complete_values
 from supervisor.scheduler.runs.spawn_requests import spawn_of
 
 RUN = "01KANM4E7K6WZ9V3T0000000AB"
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 
 
-def spawn(tmp_path: Path, launcher: str, unit: str, values: dict[str, str] | None = None) -> Spawn:
+def spawn(
+    tmp_path: Path, launcher: str, unit: str, values: dict[str, str] | None = None, account: UnixAccount | None = None
+) -> Spawn:
     path = tmp_path / "r.toml"
     path.write_text(f'[launchers.l]\n{launcher}\n[tasks.t]\nlauncher = "l"\n{unit}')
     path.chmod(0o600)
     task = load(str(path), {}).tasks["t"]
-    run = LiveRun(Unit(task), task, RUN, trigger="api", created_at=0, params=take(task, values or {}))
-    run.identity = Identity()
+    run = LiveRun(Unit(task), task, RUN, trigger="api", created_at=0, params=complete_values(task, values or {}))
+    run.identity = UserIdentity(account)
     return spawn_of(run, "DAEMON", "log")
 
 
@@ -85,6 +88,23 @@ def test_user_and_directory(tmp_path: Path) -> None:
     assert (spawned.cwd, spawned.argv[-8:-6]) == (None, ["--working-directory=/srv", "--uid=root"])
     own = spawn(tmp_path, 'preset = "slurm"', unit)
     assert (own.cwd, own.argv[0]) == ("/srv", "srun")
+
+
+def test_client_does_not_see_variables_of_another_user(tmp_path: Path) -> None:
+    """A client with the daemon's rights gets the values under names of the daemon, and only if it passes on names."""
+    other = UnixAccount(65534, 65534, (65534,), {"HOME": "/"})
+    unit = 'run = "true"\nuser = "nobody"\nenv = { LD_PRELOAD = "x.so" }\nsecrets = { TOKEN = "abcdefgh" }\n'
+    named = spawn(tmp_path, 'preset = "systemd-run"', unit, account=other)
+    assert not [name for name in named.env if not name.startswith("RINGWARD_")]
+    assert [named.env[name] for name in named.secrets] == ["abcdefgh"]
+    assert named.argv[-8:-3] == ["/bin/sh", "-c", named.argv[-6], "ringward", "/bin/sh"]
+    assert 'LD_PRELOAD="$$RINGWARD_VALUE_0"' in named.argv[-6]
+    assert {f"--setenv={secret}" for secret in named.secrets} < set(named.argv)
+    unnamed = spawn(tmp_path, 'start = ["ssh", "{user}@host", "{command}"]', unit, account=other)
+    assert unnamed.argv == ["ssh", "nobody@host", "/bin/sh", "-e", "-c", "true"]
+    assert not [name for name in unnamed.env if not name.startswith("RINGWARD_")]
+    odd = spawn(tmp_path, 'preset = "systemd-run"', unit.replace('"x.so"', '"x.so", "a.b" = ""'), account=other)
+    assert odd.refusal is not None
 
 
 def test_stop_signals(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def test_announce(tmp_path: Path) -> None:
     bell = DoorbellServer(str(tmp_path / "bell"), "token")
     event_log = EventLog(loop, str(tmp_path), "D", bell, 8)
     client = DoorbellClient(str(tmp_path / "bell"), "token")
+    assert client.connect() is not None
     client.subscribe(EVENTS_RING)
     for _ in range(3):  # accepted, known, subscribed
         loop.round(0)

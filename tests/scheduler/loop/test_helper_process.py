@@ -3,38 +3,59 @@
 import os
 import socket
 import subprocess
+from collections.abc import Callable
 from types import ModuleType
 
+import psutil
 import pytest
 
 from supervisor.ipc.log_line import Log
+from supervisor.ipc.messages import Message
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.fake_clock import FakeClock
 from tests.support.waiting import until
 
+TELLS = """
+import os, socket, sys
+from supervisor.ipc.messages import Decoder, encode, receive_all
+sock = socket.socket(fileno=int(sys.argv[-1]))
+decoder = Decoder()
+while messages := receive_all(sock, decoder):
+    for message in messages:
+        sock.sendall(encode({**message, "pid": os.getpid()}))
+        if message["op"] == "exit":
+            sys.exit(3)
+"""
+"""A helper that returns each message with its pid."""
+
 
 class _Client(HelperClient):
-    def helper_wanted(self) -> bool:
-        return True
-
-    def helper_started(self) -> None:
-        pass
-
-
-class _Once(_Client):
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop, *, gives_up: bool = False) -> None:
+        self.gives_up = gives_up
+        self.process = HelperProcess(loop, Log("test", "error"), "none", self)
+        self.starts = 0
+        self.told: list[Message] = []
         self.failures: list[str] = []
 
-    def helper_wanted(self) -> bool:
-        return not self.failures
+    def helper_started(self) -> None:
+        self.starts += 1
+
+    def helper_sent(self, message: Message) -> None:
+        self.told.append(message)
 
     def helper_failed(self, reason: str) -> None:
         self.failures.append(reason)
+        if self.gives_up:
+            self.process.close()
 
 
-def partner_of(loop: Loop, client: HelperClient) -> HelperProcess:
-    return HelperProcess(loop, Log("test", "error"), "none", client)
+def wait(loop: Loop, until_true: Callable[[], object], what: str) -> None:
+    def met() -> object:
+        loop.round(0)
+        return until_true()
+
+    until(met, what)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +75,7 @@ def test_failing_starts_back_off(monkeypatch: pytest.MonkeyPatch, module: Module
     loop = Loop(clock)
     descriptors = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(module, name, cannot)
-    partner_of(loop, _Client()).ensure_started()
+    _Client(loop).process.request("key", {})
     for _ in range(300):
         clock.advance(0.05)
         loop.round(0)
@@ -72,12 +93,36 @@ def test_failing_starts_back_off(monkeypatch: pytest.MonkeyPatch, module: Module
 def test_reason_of_an_exit(monkeypatch: pytest.MonkeyPatch, ends: str, reason: str) -> None:
     """The owner gets the exit code of a helper, or the name of the signal that killed it."""
     monkeypatch.setattr("supervisor.scheduler.loop.helper_process.RINGWARD", ("-c", ends))
-    loop, client = Loop(FakeClock()), _Once()
-    partner_of(loop, client).ensure_started()
-
-    def failures() -> list[str]:
-        loop.round(0)
-        return client.failures
-
-    until(failures, "the exit of the helper")
+    loop = Loop(FakeClock())
+    client = _Client(loop, gives_up=True)
+    client.process.request("key", {})
+    wait(loop, lambda: client.failures, "the exit of the helper")
     assert client.failures == [reason]
+
+
+def test_open_requests_get_a_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A helper that replaces another one receives the requests that are still open, and none starts without any."""
+    monkeypatch.setattr("supervisor.scheduler.loop.helper_process.RINGWARD", ("-c", TELLS))
+    loop = Loop(FakeClock())
+    client = _Client(loop)
+    process = client.process
+
+    def hear(number: int) -> list[str]:
+        wait(loop, lambda: len(client.told) >= number, "the answers of the helper")
+        return [message["op"] for message in client.told]
+
+    process.request("1", {"op": "one"})
+    process.request("2", {"op": "two"})
+    process.send({"op": "once"})
+    assert hear(3) == ["one", "two", "once"]
+    process.forget("1")
+    process.send({"op": "exit"})  # a failure
+    assert hear(5)[3:] == ["exit", "two"]
+    process.replace()
+    process.request("3", {"op": "three"})
+    assert hear(7)[5:] == ["two", "three"]
+    pids = {message["pid"]: None for message in client.told}
+    process.close()
+    wait(loop, lambda: not any(map(psutil.pid_exists, pids)), "the exit of the helper")
+    assert (len(client.told), client.starts, process.running) == (7, 3, False)
+    assert (len(pids), len(client.failures)) == (3, 1)

@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from supervisor.host.unix_accounts import Account
+from supervisor.host.unix_accounts import UnixAccount
 from supervisor.scheduler.loop import user_lookup
 from supervisor.scheduler.loop.loop import Loop
-from supervisor.scheduler.loop.user_lookup import Identity, UserLookup, look_up
+from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup, look_up
 from tests.scheduler.bench import Bench
+from tests.support.threads import no_memory_for_threads
 from tests.support.waiting import until
 
 Make = Callable[[str], Bench]
 TASK = '[tasks.t]\nrun = "true"\nuser = "anna"\n[tasks.other]\nrun = "true"\n'
-ANNA = Identity(Account(7, 8, (8,), {"USER": "anna"}), None, {"USER": "anna"})
+ANNA = UserIdentity(UnixAccount(7, 8, (8,), {"USER": "anna"}), None, {"USER": "anna"})
 
 
 class NameService:
@@ -24,7 +25,7 @@ class NameService:
         self.go = threading.Event()
         self.lookups: list[str | None] = []
 
-    def __call__(self, user: str | None, _clean: bool) -> Identity:
+    def __call__(self, user: str | None, _clean: bool) -> UserIdentity:
         self.lookups.append(user)
         self.go.wait()
         return ANNA
@@ -84,7 +85,7 @@ def test_stop_during_the_lookup(bench: Make, service: NameService) -> None:
     lookups.store.work_all()
     assert lookups.row(run).end_reason == "stopped"
     service.go.set()
-    answered: list[Identity] = []
+    answered: list[UserIdentity] = []
     lookups.user_lookup.ask(run.definition, answered.append)
     turned(lookups, lambda: answered)
     assert spawned(lookups) == []
@@ -97,9 +98,10 @@ def test_unresponsive_name_service(bench: Make, service: NameService) -> None:
     lookups.store.work_all()
     turned(lookups, lambda: spawned(lookups))
     assert spawned(lookups)[0]["refusal"] == "the user anna could not be looked up within 1ms"
-    assert lookups.user_lookup._open == {("anna", False): []}, "an answered lookup is not kept"
+    (lookup,) = lookups.user_lookup._open.values()
+    assert lookup.callers == [], "an answered lookup is not kept"
     service.go.set()
-    answered: list[Identity] = []
+    answered: list[UserIdentity] = []
     lookups.user_lookup.ask(run.definition, answered.append)
     turned(lookups, lambda: answered)
     assert len(spawned(lookups)) == 1
@@ -135,7 +137,7 @@ def test_probe_waits_for_its_user(bench: Make, service: NameService, retaken: bo
 
 def test_lookup_results() -> None:
     """None means the daemon's user, an unknown user is refused, and a clean environment has the user's variables."""
-    assert look_up(None, clean_env=False) == Identity()
+    assert look_up(None, clean_env=False) == UserIdentity()
     assert look_up("no-such-user", clean_env=False).refusal == "no such user: no-such-user"
     assert look_up(None, clean_env=True).variables["HOME"]
 
@@ -150,9 +152,21 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert look_up("anna", clean_env=False).refusal == "Cannot allocate memory"
 
 
+def test_thread_without_memory(bench: Make, service: NameService) -> None:
+    """A lookup whose thread had no memory to begin does not keep later ones from being answered."""
+    lookups = prepared(bench, service)
+    service.go.set()
+    definition = lookups.config.tasks["t"]
+    answered: list[UserIdentity] = []
+    with no_memory_for_threads():
+        lookups.user_lookup.ask(definition, answered.append)
+    lookups.user_lookup.ask(definition, answered.append)
+    turned(lookups, lambda: len(answered) == 2)
+
+
 def test_no_user_needs_no_lookup(service: NameService, bench: Make) -> None:
     """A run without a user is answered in the call, without the name service."""
-    answered: list[Identity] = []
+    answered: list[UserIdentity] = []
     UserLookup(Loop(), 1, service).ask(bench(TASK).units["other"].definition, answered.append)
-    assert answered == [Identity()]
+    assert answered == [UserIdentity()]
     assert service.lookups == []

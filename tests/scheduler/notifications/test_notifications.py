@@ -5,11 +5,11 @@ from typing import Any
 
 from store import events, notifications
 from store.notifications import Notification
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.notifications.notifications import NotificationOperations
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 
 Make = Callable[[str], Bench]
 FAILED = 3 << 8
@@ -63,7 +63,7 @@ def test_user_who_started_the_run(bench: Make) -> None:
     )
     fail(harness, by="user alice")
     (again,) = harness.units["t"].waiting.values()
-    harness.engine.retry_due(again)
+    harness.engine.end_wait(again)
     harness.store.work_all()
     harness.started(again.id)
     harness.exited(again.id, status=FAILED)
@@ -91,7 +91,7 @@ def test_only_the_last_attempt(bench: Make) -> None:
     fail(harness)
     assert notified(harness) == []
     (again,) = harness.units["t"].waiting.values()
-    harness.engine.retry_due(again)
+    harness.engine.end_wait(again)
     harness.store.work_all()
     harness.started(again.id)
     harness.exited(again.id, status=FAILED)
@@ -141,25 +141,6 @@ def test_fatal_service(bench: Make) -> None:
     assert notified(harness) == [notification]
 
 
-def test_dropped_output(bench: Make) -> None:
-    """Dropped output is reported when it begins, but not delayed output nor a log that is complete again."""
-    harness = bench('[tasks.t]\nrun = "true"\n')
-    run = harness.trigger("t")
-    harness.store.work_all()
-    for state, reason in (("waiting", "slow"), ("dropping", "the disk is full"), ("ok", None)):
-        change = harness.committer.change()
-        harness.engine.log_changed(run.id, state, reason, change)
-        harness.committer.commit(change)
-    (notification,) = notified(harness)
-    assert (notification.kind, notification.severity, notification.run_id, notification.times) == (
-        "log.disk_pressure",
-        "warn",
-        run.id,
-        1,
-    )
-    assert "the disk is full" in notification.body
-
-
 def answer_to(harness: Bench, op: str, **arguments: Any) -> dict[str, Any]:
     answers: list[dict[str, Any]] = []
     units = UnitOperations(
@@ -169,7 +150,7 @@ def answer_to(harness: Bench, op: str, **arguments: Any) -> dict[str, Any]:
         ScheduledStarts(harness.core, harness.engine),
         harness.units,
     )
-    operations_of(NotificationOperations(harness.committer), units)[op](arguments, answers.append)
+    operations_of(NotificationOperations(harness.core), units)[op](arguments, answers.append)
     harness.store.work_all()
     (answer,) = answers
     return answer
@@ -206,6 +187,13 @@ def test_schedule_operation(bench: Make) -> None:
     assert len(items) == 3
     assert all("T03:00:00" in local for _, local, _, _ in items)
     assert items[0][0] < items[1][0] < items[2][0]
-    assert answer_to(harness, "schedule", task="n", count=3)["result"] == {"items": []}
+    assert answer_to(harness, "schedule", task="n", count=3)["result"] == {
+        "items": [],
+        "calendars": [],
+        "params": [],
+        "runs": [],
+        "windows": [],
+        "deadlines": [],
+    }
     assert answer_to(harness, "schedule", task="s", count=3)["status"] == 409
     assert answer_to(harness, "schedule", task="x", count=3)["status"] == 404

@@ -10,6 +10,7 @@ import pytest
 from store import deliveries, notifications
 from store.deliveries import DeliveryStatus
 from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
+from supervisor.scheduler.loop.procedures import Wait
 from supervisor.scheduler.notifications.notifier_client import NotifierClient
 from supervisor.scheduler.notifications.outbox import Outbox
 from supervisor.scheduler.runs.live_units import RunRequest
@@ -43,9 +44,9 @@ class FakePost:
     def __init__(self) -> None:
         self.open: list[tuple[DeliveryRequest, Callable[[DeliveryResult], None]]] = []
 
-    def send(self, order: DeliveryRequest | PingRequest, then: Callable[[DeliveryResult], None]) -> None:
+    def sent(self, order: DeliveryRequest | PingRequest) -> Wait:
         assert isinstance(order, DeliveryRequest)
-        self.open.append((order, then))
+        return lambda waiter: self.open.append((order, waiter.resume))
 
     def __len__(self) -> int:
         return len(self.open)
@@ -62,14 +63,8 @@ class OutboxBench(Bench):
     def begin(self, *, first: bool = True) -> None:
         """Start an outbox from the stored state only."""
         self.notifier_client = FakePost()
-        self.outbox = Outbox(
-            self.loop,
-            self.boot,
-            self.committer,
-            cast(NotifierClient, self.notifier_client),
-            self.log,
-            on_lost=self.notifications.deliveries_lost,
-        )
+        client = cast(NotifierClient, self.notifier_client)
+        self.outbox = Outbox(self.core, client, on_lost=self.notifications.deliveries_lost)
         self.outbox.start(self.config, first=first)
         self.store.work_all()
 
@@ -247,7 +242,7 @@ def test_attempts_and_after(desk: Make) -> None:
     harness.fail("r")
     assert harness.given() == []
     (again,) = harness.units["r"].waiting.values()
-    harness.engine.retry_due(again)
+    harness.engine.end_wait(again)
     harness.store.work_all()
     harness.started(again.id)
     harness.exited(again.id, status=FAILED)
@@ -296,7 +291,7 @@ def test_notifiers_of_a_task(desk: Make) -> None:
 
 def test_missed_instant(desk: Make) -> None:
     """A missed instant is reported with its reason; a refused trigger by a client is not."""
-    harness = desk('[tasks.own]\nrun = "false"\non_overlap = "skip"\nnotify_on_missed = "a"\n')
+    harness = desk('[tasks.own]\nrun = "false"\nqueue_max = 0\nnotify_on_missed = "a"\n')
     harness.trigger("own")
     harness.trigger("own")
     harness.store.work_all()
@@ -310,7 +305,54 @@ def test_missed_instant(desk: Make) -> None:
     assert harness.given() == ["a own did not run"]
     (notification,) = notifications.page(harness.store.database, 10)
     assert (notification.kind, notification.severity) == ("run.missed", "warn")
-    assert "another run was active" in notification.body
+    assert "the queue was full" in notification.body
+
+
+SKIPS = '[daemon]\ntimezone = "Asia/Tokyo"\n[tasks.own]\nrun = "true"\non_overlap = "skip"\nnotify_on_missed = "a"\n'
+
+
+def skip(harness: OutboxBench) -> None:
+    """Let a scheduled time of the task pass while a run is active."""
+    unit = harness.units["own"]
+    assert unit.task is not None
+    change = harness.committer.change()
+    harness.engine.create_task_run(unit, unit.task, change, RunRequest(trigger="cron", scheduled_at=harness.clock.wall))
+    harness.committer.commit(change)
+    harness.store.work_all()
+
+
+def test_skipped_instants_are_one_event_a_day(desk: Make) -> None:
+    """Skipped times of a task and a local day are one event of the list, no alarm, and need not be read again."""
+    harness = desk(SKIPS + '[[routes]]\nnotify = "b"\n')
+    harness.trigger("own")
+    harness.store.work_all()
+    skip(harness)
+    (event,) = notifications.page(harness.store.database, 10)
+    notifications.mark(harness.store.database, event.id, harness.clock.wall)
+    harness.later(2 * HOUR_MS)  # 23:00 in Tokyo
+    skip(harness)
+    (event,) = notifications.page(harness.store.database, 10)
+    assert (event.kind, event.severity, event.times) == ("run.skipped", "info", 2)
+    assert event.read_at is not None
+    assert "another run was active or waiting" in event.body
+    harness.later(2 * HOUR_MS)  # the next day there
+    skip(harness)
+    assert [notification.times for notification in notifications.page(harness.store.database, 10)] == [1, 2]
+    assert harness.given() == []
+
+
+def test_route_for_skipped_instants(desk: Make) -> None:
+    """A route that names run.skipped gets each skipped time, as far as ``coalesce_window`` allows."""
+    harness = desk(
+        SKIPS + '[notify]\ncoalesce_window = "0s"\n[[routes]]\nmatch = { kinds = ["run.skipped"] }\nnotify = "b"\n'
+    )
+    harness.trigger("own")
+    harness.store.work_all()
+    for _ in range(2):
+        skip(harness)
+        assert harness.given() == ["b own skipped a scheduled time"]
+        harness.answer()
+        harness.later(1000)
 
 
 def test_quiet_hours(desk: Make) -> None:
@@ -323,5 +365,36 @@ def test_quiet_hours(desk: Make) -> None:
     harness.later(1000)
     ((request, _),) = harness.notifier_client.open
     assert request.title == "2 notifications"
-    assert "t failed" in request.body
-    assert "u failed" in request.body
+    assert [item.split()[2] for item in request.items] == ["t", "u"]
+
+
+def test_list_in_several_messages(desk: Make) -> None:
+    """Of a list that is too long for one message, the rest follows at once, and nothing is sent twice."""
+    harness = desk(
+        '[tasks.v]\nrun = "false"\n[daemon]\ntimezone = "UTC"\n[[routes]]\nnotify = "a"\nquiet = "11:00-13:00"\n'
+    )
+    for name in ("t", "u", "v"):
+        harness.fail(name)
+    harness.later(HOUR_MS)
+    for sent, names in ((2, ["t", "u", "v"]), (1, ["v"])):
+        ((request, _),) = harness.notifier_client.open
+        assert [item.split()[2] for item in request.items] == names
+        harness.answer(DeliveryResult(items=sent))
+    assert (harness.given(), harness.standing().waiting) == ([], 0)
+
+
+def test_refused_message_delays_no_other(desk: Make) -> None:
+    """A message that its service refuses waits alone: others are sent at once, and do not make it due."""
+    refused = DeliveryResult("message is too long", refused=True)
+    harness = desk(f'[tasks.v]\nrun = "false"\n{TO_A}')
+    harness.fail("t")
+    harness.fail("u")
+    harness.answer()
+    assert harness.given() == ["a u failed"]
+    harness.answer(refused)
+    harness.fail("v")
+    assert harness.given() == ["a v failed"]
+    harness.answer()
+    assert (harness.given(), harness.standing().waiting) == ([], 1)
+    harness.later(MINUTE_MS // 2)
+    assert harness.given() == ["a u failed"]

@@ -19,7 +19,7 @@ TASKS = ("backup", "web", "x[y")
 GLOBS = ("*", "b*", "web", "[bw]*", "?eb", "x[[]y")
 
 kinds = st.sampled_from(
-    ("run.failed", "run.timeout", "run.recovered", "run.succeeded", "config.stale", "service.fatal")
+    ("run.failed", "run.timeout", "run.recovered", "run.succeeded", "run.skipped", "config.stale", "service.fatal")
 )
 routes = st.builds(
     Route,
@@ -74,7 +74,7 @@ def winner(rule: Route, fact: RoutedEvent) -> str:
     if fact.kind in ENDS and not named:
         hears = not rule.match.kinds or set(rule.match.kinds) & ENDS[fact.kind]
         return "told" if rule.recovery and hears else "no"
-    if not named and (rule.match.kinds or fact.kind == "run.succeeded"):
+    if not named and (rule.match.kinds or fact.kind in ("run.succeeded", "run.skipped")):
         return "no"
     severe = rule.match.severity is None or RANKS[fact.severity] >= RANKS[rule.match.severity]
     return "yes" if severe and counts(rule, fact) else "no"

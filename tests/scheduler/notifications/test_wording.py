@@ -28,10 +28,9 @@ def test_several_notifications() -> None:
         [held_delivery, ONE._replace(held=True, title="u failed")], site=SITE, host="h", zone="Europe/Prague"
     )
     assert (letter.title, letter.type) == ("2 notifications", "failure")
-    assert letter.body.split("\n")[1] == f"2026-05-29 14:00:00 u failed {SITE}/#/run/R"
+    assert letter.items[1] == f"2026-05-29 14:00:00 u failed {SITE}/#/run/R"
     assert message([held_delivery], site=None, host="h", zone="UTC").title == "1 notification"
-    many = message([held_delivery] * 60, site=None, host="h", zone="UTC").body.split("\n")
-    assert (len(many), many[-1]) == (51, "and 10 more")
+    assert len(message([held_delivery] * 60, site=None, host="h", zone="UTC").items) == 60
 
 
 def test_length_limits() -> None:
@@ -40,3 +39,5 @@ def test_length_limits() -> None:
     assert len(title_of("x" * 1000)) == 200
     assert len(body_of("x" * 5000)) == 2000
     assert trial_message("n", "h").body == "The notifier n can deliver messages."
+    assert trial_message("n", "h").output == []
+    assert [len(line) for line in trial_message("n", "h", long=True).output] == [300] * 20

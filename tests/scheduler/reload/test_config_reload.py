@@ -390,6 +390,29 @@ def test_dry_run(bench: Make) -> None:
     assert harness.applied[0].config.storage.undo_window_ms == 2 * HOUR_MS
 
 
+def test_dry_run_of_changed_calendars(bench: Make) -> None:
+    """A dry run names the tasks that a changed calendar, or another shift, gives other times; the others stay out."""
+    tasks = "".join(
+        f'[tasks.{name}]\nrun = "true"\ncron = "0 6 * * *"\n{keys}\n'
+        for name, keys in (
+            ("bank", 'skip_on = "bank"'),
+            ("both", 'skip_on = ["weekend", "bank"]\nshift = "next"'),
+            ("week", 'skip_on = "weekend"'),
+            ("free", ""),
+        )
+    )
+    harness = bench(f'{tasks}[calendars.bank]\ndates = ["2030-01-02"]\n')
+    day = harness.done(f'{tasks}[calendars.bank]\ndates = ["2030-01-02", "2030-01-03"]\n', dry_run=True)
+    assert [changed["name"] for changed in day["changed"]] == ["[calendars]", "bank", "both"]
+    assert [changed["reasons"] for changed in day["changed"][1:]] == [
+        ["skip_on: the new schedule counts from now, without catch-up"]
+    ] * 2
+    shift = harness.done(f'{tasks.replace("next", "previous")}[calendars.bank]\ndates = ["2030-01-02"]\n', dry_run=True)
+    assert [(changed["name"], changed["reasons"]) for changed in shift["changed"]] == [
+        ("both", ["shift: the new schedule counts from now, without catch-up"])
+    ]
+
+
 def test_failing_store(bench: Make) -> None:
     """A reload that cannot be stored gets 503 and changes nothing, and the next reload applies all changes."""
     harness = bench(SERVICE)

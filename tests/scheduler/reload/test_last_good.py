@@ -2,17 +2,18 @@
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from supervisor.config.files.lookup import SOCKET_NAME
 from supervisor.config.load import load
+from supervisor.config.model import Config
 from supervisor.config.problems import ConfigError
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.reload import last_good
+from supervisor.startup import config_copy
 from tests.root.loop.test_shortage import BOOT
 
 LOG = Log("test", "error")
@@ -42,67 +43,90 @@ def write(boot: DaemonSettings, task: str) -> None:
     path.chmod(0o600)
 
 
+def start(boot: DaemonSettings) -> Config:
+    """Write the copy as ``ringward up`` does; return the configuration."""
+    config = load(boot.config_path)
+    config_copy.keep(config, boot, applied=True)
+    return config
+
+
 def copy_of(boot: DaemonSettings) -> Path:
     return Path(boot.data_dir) / "config.last"
 
 
 def test_restarted_scheduler_keeps_the_configuration(boot: DaemonSettings) -> None:
     """A restarted scheduler keeps the active configuration, whether the file was edited, emptied or broken."""
-    started = last_good.find(boot, LOG, first_epoch=True)
-    assert (list(started.config.tasks), started.copied, started.applied) == (["one"], False, True)
+    started = start(boot)
     for text in ("two", "", "broken]"):
         write(boot, text)
-        loaded = last_good.find(boot, LOG, first_epoch=False)
-        assert (loaded.config, loaded.copied, loaded.applied) == (started.config, True, True)
+        loaded = last_good.find(boot, LOG)
+        assert (loaded.config, loaded.applied, loaded.read_again) == (started, True, False)
 
 
 def test_new_daemon_reads_the_file(boot: DaemonSettings) -> None:
     """A new daemon ignores the copy of an earlier one, even if its first scheduler died before it made its own."""
-    last_good.find(boot, LOG, first_epoch=True)
+    start(boot)
     write(boot, "two")
     later = dataclasses.replace(boot, started_at=boot.started_at + 1)
-    assert list(last_good.find(later, LOG, first_epoch=False).config.tasks) == ["two"]
+    assert list(last_good.find(later, LOG).config.tasks) == ["two"]
 
 
 def test_copy_on_a_full_disk(boot: DaemonSettings) -> None:
     """On a full disk the error is reported, and the copy is kept in memory and replaces an outdated one."""
-    config = last_good.find(boot, LOG, first_epoch=True).config
+    config = start(boot)
     obstacle = copy_of(boot).parent / "config.last.new"
     obstacle.mkdir()
     write(boot, "two")
     changed = load(boot.config_path)
     with pytest.raises(OSError, match="directory"):
-        last_good.keep(changed, boot, applied=True)
+        config_copy.keep(changed, boot, applied=True)
     assert not copy_of(boot).exists()
     write(boot, "")
-    assert last_good.find(boot, LOG, first_epoch=False) == last_good.UsableConfig(changed, copied=True, applied=True)
+    assert last_good.find(boot, LOG) == last_good.UsableConfig(changed, applied=True, read_again=False)
     obstacle.rmdir()
-    last_good.keep(config, boot, applied=True)
-    assert os.listdir(boot.runtime_dir) == []
-    assert last_good.find(boot, LOG, first_epoch=False).config == config
+    config_copy.keep(config, boot, applied=True)
+    assert last_good.find(boot, LOG).config == config
+
+
+@pytest.mark.parametrize("place", ["data_dir", "runtime_dir"])
+def test_removed_copy(boot: DaemonSettings, place: str) -> None:
+    """If the data directory or the runtime directory is lost, the copy in the other one is used."""
+    config = start(boot)
+    (Path(getattr(boot, place)) / "config.last").unlink()
+    write(boot, "two")
+    assert last_good.find(boot, LOG).config == config
 
 
 def test_unwritable_copy(boot: DaemonSettings) -> None:
     """If the copy can be written nowhere, the outdated copy is removed, and a restarted scheduler reads the file."""
-    loaded = last_good.find(boot, LOG, first_epoch=True)
+    config = start(boot)
     for place in (boot.data_dir, boot.runtime_dir):
         (Path(place) / "config.last.new").mkdir()
     with pytest.raises(OSError, match="directory"):
-        last_good.keep(loaded.config, boot, applied=True)
+        config_copy.keep(config, boot, applied=True)
     assert not copy_of(boot).exists()
-    again = last_good.find(boot, LOG, first_epoch=False)
+    again = last_good.find(boot, LOG)
     assert (list(again.config.tasks), again.read_again) == (["one"], True)
 
 
 def test_copy_of_an_older_version(boot: DaemonSettings) -> None:
     """Keys that the older version did not know have their defaults."""
-    loaded = last_good.find(boot, LOG, first_epoch=True)
+    config = start(boot)
     copy = json.loads(copy_of(boot).read_text())
     del copy["config"]["tasks"]["one"]["queue_max"], copy["config"]["daemon"]["log_level"]
     del copy["config"]["keep_refused"]
     copy_of(boot).write_text(json.dumps(copy))
     write(boot, "")
-    assert last_good.find(boot, LOG, first_epoch=False) == loaded._replace(copied=True)
+    assert last_good.find(boot, LOG) == last_good.UsableConfig(config, applied=True, read_again=False)
+
+
+def test_copy_with_unlimited_restarts(boot: DaemonSettings) -> None:
+    """A copy is usable if a service may restart without a limit, which JSON cannot express."""
+    unlimited = 'restart_attempts = "unlimited"\nflap_restarts = "unlimited"\n'
+    Path(boot.config_path).write_text(f'[services.a]\nrun = "true"\n{unlimited}[services.b]\nrun = "true"\n')
+    config = start(boot)
+    write(boot, "")
+    assert last_good.find(boot, LOG) == last_good.UsableConfig(config, applied=True, read_again=False)
 
 
 @pytest.mark.parametrize(
@@ -124,16 +148,17 @@ def test_damaged_copy(boot: DaemonSettings, text: str) -> None:
 
 def test_copy_with_a_damaged_byte(boot: DaemonSettings) -> None:
     """A copy with a byte that is not UTF-8 is ignored, as any damaged copy is."""
-    last_good.find(boot, LOG, first_epoch=True)
+    start(boot)
     copy = copy_of(boot).read_bytes()
-    copy_of(boot).write_bytes(copy.replace(b'"one"', b'"\xffne"'))
+    for place in (boot.data_dir, boot.runtime_dir):
+        (Path(place) / "config.last").write_bytes(copy.replace(b'"one"', b'"\xffne"'))
     check_ignored(boot)
 
 
 def check_ignored(boot: DaemonSettings) -> None:
-    loaded = last_good.find(boot, LOG, first_epoch=False)
+    loaded = last_good.find(boot, LOG)
     assert (list(loaded.config.tasks), loaded.read_again) == (["one"], True)
-    assert not last_good.find(boot, LOG, first_epoch=False).read_again
+    assert not last_good.find(boot, LOG).read_again
 
 
 @pytest.mark.parametrize(
@@ -148,5 +173,5 @@ def test_refused_file(boot: DaemonSettings, text: str, reason: str) -> None:
     """Without a copy, an empty file and a file that a reload would refuse are refused."""
     Path(boot.config_path).write_text(text)
     with pytest.raises(ConfigError, match=reason):
-        last_good.find(boot, LOG, first_epoch=False)
+        last_good.find(boot, LOG)
     assert not copy_of(boot).exists()

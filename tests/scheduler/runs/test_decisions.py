@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.ipc.messages import Exited
-from supervisor.schedule.overlap import Admission, admit
+from supervisor.schedule.overlap import Admission, decide
 from supervisor.scheduler.control.rate_limit import LoginLimit, RateLimit
+from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.end_reason import Verdict, verdict_of
 from supervisor.scheduler.runs.retry import delay_ms, tried_again
+from tests.scheduler.fake_clock import START_MS, FakeClock
 
 OK = (0,)
 
@@ -112,7 +114,7 @@ def test_delays_by_kind() -> None:
 )
 def test_overlap(policy: str, running: int, queued: int, expected: Admission) -> None:
     """A run takes a free slot, but never before waiting runs; otherwise the policy decides."""
-    assert admit(policy, running=running, queued=queued, max_concurrent=1, queue_max=2) is expected
+    assert decide(policy, running=running, queued=queued, max_concurrent=1, queue_max=2) is expected
 
 
 def test_rate_limit() -> None:
@@ -133,8 +135,8 @@ def test_login_limit_spares_known_clients() -> None:
 
     A client that has sent the right password keeps its own limit, and other accounts are not affected.
     """
-    now = [1000.0]
-    limit = LoginLimit(lambda: now[0])
+    clock = FakeClock()
+    limit = LoginLimit(Loop(clock), "key", {})
     limit.succeeded("home", "alice")
     for number in range(100):
         assert limit.blocked_s(f"10.0.0.{number}", "alice") == 0
@@ -144,8 +146,44 @@ def test_login_limit_spares_known_clients() -> None:
     for _ in range(10):
         limit.failed("home", "alice")
     assert limit.blocked_s("home", "alice") == limit.blocked_s("home", "bob") == 61
-    now[0] += 60
+    clock.advance(60)
     assert limit.blocked_s("home", "alice") == limit.blocked_s("new", "alice") == 0
+
+
+def test_known_clients_are_remembered_for_30_days() -> None:
+    """A client stays known for 30 days after its last right password, also in the next scheduler with the same key."""
+    day_s = 86_400
+    clock = FakeClock()
+    first = LoginLimit(Loop(clock), "key", {})
+    assert first.succeeded("home", "alice")
+    clock.advance(day_s / 2)
+    assert not first.succeeded("home", "alice")  # it is stored at most once a day
+    clock.advance(day_s / 2)
+    assert first.succeeded("home", "alice")
+    assert "home" not in str(first.familiar)
+    assert "alice" not in str(first.familiar)
+    for days, key, known in ((29.9, "key", True), (29.9, "other", False), (30, "key", False)):
+        clock = FakeClock(START_MS + day_s * 1000)
+        clock.advance(days * day_s)
+        limit = LoginLimit(Loop(clock), key, first.familiar)
+        for number in range(100):
+            limit.failed(f"10.0.0.{number}", "alice")
+        assert (limit.blocked_s("home", "alice") == 0) is known
+
+
+def test_memory_of_known_clients_is_bounded() -> None:
+    """The 1,000 newest clients of the last 30 days are known."""
+    clock = FakeClock()
+    limit = LoginLimit(Loop(clock), "key", {})
+    for number in range(1010):
+        limit.succeeded(str(number), "alice")
+        clock.advance(1)
+    assert len(limit.familiar) == 1000
+    assert not limit.succeeded("10", "alice")
+    assert limit.succeeded("9", "alice")
+    clock.advance(31 * 86_400)
+    assert limit.succeeded("9", "alice")
+    assert len(limit.familiar) == 1
 
 
 def test_changed_rate() -> None:

@@ -26,6 +26,7 @@ class Watcher(HelperProcess):
     def __init__(self, loop: Loop, log: Log, name: str, client: HelperClient) -> None:
         super().__init__(loop, log, name, client)
         self.client = client
+        self.requests: dict[str, Message] = {}
         self.sent: list[Message] = []
         self.up = False
 
@@ -33,16 +34,26 @@ class Watcher(HelperProcess):
     def running(self) -> bool:
         return self.up
 
-    def ensure_started(self) -> None:
-        self.up = self.client.helper_wanted()
+    def request(self, key: str, message: Message) -> None:
+        self.requests[key] = message
+        self.starts()
+
+    def starts(self) -> None:
+        """Start a new process for the requests."""
+        self.up = bool(self.requests)
         if self.up:
             self.client.helper_started()
+            self.sent += self.requests.values()
 
-    def send(self, frame: Message) -> None:
+    def send(self, message: Message) -> None:
         if self.up:
-            self.sent.append(frame)
+            self.sent.append(message)
+
+    def replace(self) -> None:
+        self.up = False
 
     def close(self) -> None:
+        self.requests.clear()
         self.up = False
 
     def reports(self, burst: str, *files: str, task: str = "load") -> None:
@@ -143,7 +154,7 @@ def test_repeated_burst_has_one_run(make: Make) -> None:
     harness = make(WATCHED + "max_concurrent = 2\n")
     harness.files.reports("1", "/in/a")
     (run,) = harness.spawned()
-    harness.files.ensure_started()
+    harness.files.starts()
     harness.files.reports("1", "/in/a")
     assert harness.spawned() == []
     assert harness.files.stored() == ["1", "1"]
@@ -154,7 +165,7 @@ def test_watcher_death_before_the_run_is_stored(make: Make) -> None:
     """A burst that the next watcher reports while its run is being stored still has one run."""
     harness = make(WATCHED + "max_concurrent = 2\n")
     harness.files.reports("1", "/in/a")
-    harness.files.ensure_started()
+    harness.files.starts()
     harness.files.reports("1", "/in/a")
     assert len(harness.spawned()) == 1
     harness.passes(0.25)
@@ -273,15 +284,14 @@ def test_reload_replaces_the_watcher(make: Make) -> None:
     harness = make(WATCHED)
     harness.changes.configure(harness.config)
     assert harness.watches()
+    assert len(harness.files.sent) == 1
     path = Path(harness.config.path)
     path.write_text(WATCHED.replace("/in/", "/other/"))
     harness.changes.configure(load(str(path)))
-    assert not harness.watches()
-    harness.files.ensure_started()
     assert harness.files.sent[-1]["tasks"]["load"][0] == ["/other/*"]
     path.write_text(OTHER)
     harness.changes.configure(load(str(path)))
-    harness.files.ensure_started()
+    harness.files.starts()
     assert not harness.watches()
     path.write_text(WATCHED)
     harness.changes.configure(load(str(path)))
@@ -294,7 +304,7 @@ def test_problems_of_the_running_watcher(make: Make) -> None:
     assert harness.changes.report() == {"inotify_problems": []}
     harness.files.client.helper_sent({"op": "refused", "problems": ["no watches"]})
     assert harness.changes.report() == {"inotify_problems": ["no watches"]}
-    harness.files.close()
+    harness.files.replace()
     assert harness.changes.report() == {"inotify_problems": []}
-    harness.files.ensure_started()
+    harness.files.starts()
     assert harness.changes.report() == {"inotify_problems": []}

@@ -1,14 +1,16 @@
 from collections.abc import Callable
 
+import pytest
+
 from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
 from supervisor.ipc.messages import BY_DIGEST
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.runs.live_units import RunRequest
 from supervisor.scheduler.services import instance_transitions
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 
 Make = Callable[[str], Bench]
 
@@ -72,6 +74,22 @@ def test_one_run_is_announced_at_a_time(bench: Make) -> None:
     whole = [message["spawn"]["run"] for message in harness.root.sent if "spawn" in message]
     assert [message["op"] for message in harness.root.sent] == ["prepare", "spawn", "spawn"]
     assert whole == [run.id for run in runs]
+
+
+def test_log_line_of_an_ended_run(bench: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    """The daemon's log has a line for each ended run; that of a failed run is a warning."""
+    harness = bench('[tasks.t]\nrun = "true"\n')
+    harness.log.set_level("info")
+    for status in (0, 2 << 8):
+        run = harness.trigger("t")
+        harness.store.work_all()
+        harness.exited(run.id, status=status)
+        harness.store.work_all()
+    lines = [line.split(" ", 1)[1] for line in capfd.readouterr().err.splitlines() if " t " in line]
+    assert [(line.split()[0], line.rpartition("): ")[2].split(" after")[0]) for line in lines] == [
+        ("INFO", "succeeded"),
+        ("WARNING", "failed with exit code 2"),
+    ]
 
 
 def test_stop_while_the_start_is_stored(bench: Make) -> None:

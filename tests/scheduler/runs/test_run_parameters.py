@@ -16,9 +16,8 @@ from supervisor.config.load import load
 from supervisor.config.model import Task
 from supervisor.config.value_records import Param
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.loop.root_connection import RootConnection
-from supervisor.scheduler.runs import parameter_checks, secret_parameters
+from supervisor.scheduler.runs.private_data import PrivateData
 from supervisor.scheduler.runs.run_parameters import (
     NOTHING,
     InvalidParameter,
@@ -26,14 +25,16 @@ from supervisor.scheduler.runs.run_parameters import (
     ParameterValues,
     accept_again,
     command_parameters,
+    complete_values,
     stored_values,
-    take,
 )
 from supervisor.scheduler.runs.spawn_requests import spawn_of
 from supervisor.scheduler.startup_shutdown.known_runs import read
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 
+pytest.importorskip("re2", reason="needs google-re2")
 SECRET = "correct-horse"
 PARAMS = """
 [tasks.t]
@@ -67,7 +68,7 @@ def wrong_of(call: Callable[[], Any]) -> dict[str, str]:
 
 def test_valid_values(task: Task) -> None:
     """Values are normalized for the command and completed with defaults; secrets are separate from shown values."""
-    accepted = take(task, {"n": "-007", "x": "1.50", "b": "1", "f": "true", "p": "aab", "TOKEN": SECRET})
+    accepted = complete_values(task, {"n": "-007", "x": "1.50", "b": "1", "f": "true", "p": "aab", "TOKEN": SECRET})
     assert accepted.shown == {"A": "a", "n": "-7", "x": "1.50", "b": "true", "f": "true", "p": "aab"}
     assert accepted.secret == {"TOKEN": SECRET}
     assert accepted.record == {**accepted.shown, "TOKEN": None}
@@ -79,8 +80,8 @@ def test_valid_values(task: Task) -> None:
 
 def test_argument_positions(task: Task) -> None:
     """An argument without a value is empty before another one, and omitted at the end."""
-    assert command_parameters(task, take(task, {"x": "1"})).arguments == ["", "1"]
-    assert command_parameters(task, take(task, {"n": "1", "f": "false"})).arguments == ["1"]
+    assert command_parameters(task, complete_values(task, {"x": "1"})).arguments == ["", "1"]
+    assert command_parameters(task, complete_values(task, {"n": "1", "f": "false"})).arguments == ["1"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_argument_positions(task: Task) -> None:
 )  # fmt: skip
 def test_invalid_values(task: Task, name: str, value: str) -> None:
     """An invalid value is reported by name, a secret is not repeated, and matching a pattern takes linear time."""
-    wrong = wrong_of(lambda: take(task, {name: value}))
+    wrong = wrong_of(lambda: complete_values(task, {name: value}))
     assert list(wrong) == [name]
     assert len(wrong[name]) < 200
 
@@ -103,14 +104,17 @@ def test_refusal_is_short(task: Task) -> None:
     choices = tuple(f"one of very many choices, number {n}" for n in range(1000))
     large = replace(task, params=tuple(Param(name=f"p{n}", kind="option", choices=choices) for n in range(100)))
     values = {f"{kind}{n}": "one of very many choices" for kind in "pq" for n in range(50)}
-    wrong = wrong_of(lambda: take(large, values))
+    wrong = wrong_of(lambda: complete_values(large, values))
     assert (wrong.keys(), max(map(len, wrong.values())) < 200) == (values.keys(), True)
 
 
 def test_total_size_limit(task: Task) -> None:
     """The values of a run have at most 64 KiB together."""
-    assert take(task, {"A": "x" * 65_000})
-    assert set(wrong_of(lambda: take(task, {"A": "x" * 65_000, "TOKEN": "secret 1\n" * 100}))) == {"A", "TOKEN"}
+    assert complete_values(task, {"A": "x" * 65_000})
+    assert set(wrong_of(lambda: complete_values(task, {"A": "x" * 65_000, "TOKEN": "secret 1\n" * 100}))) == {
+        "A",
+        "TOKEN",
+    }
 
 
 @hypothesis_given(
@@ -120,7 +124,7 @@ def test_any_values(task: Task, values: dict[str, str]) -> None:
     """A value is rejected by name or reaches the command unchanged; stored values are accepted again unchanged."""
     refused: Sequence[InvalidParameter] = ()
     try:
-        accepted = take(task, values)
+        accepted = complete_values(task, values)
     except InvalidParameters as err:
         refused = err.wrong
     if refused:
@@ -197,9 +201,7 @@ def test_unstored_run_leaves_no_secret(bench: Callable[[str], Bench]) -> None:
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
     operations_of(RunOperations(harness.core, harness.engine, harness.units, {}))["trigger"](arguments, answers.append)
     harness.loop.round(0)
-    secret_parameters.keep(
-        harness.boot.data_dir, run_id, {"TOKEN": SECRET}
-    )  # the store had written this before it failed
+    PrivateData(harness.boot).secrets.keep(run_id, {"TOKEN": SECRET})  # the store had written this before it failed
     harness.store.fail(DiskFull("full"))
     finish(harness)
     assert (answers[0]["status"], kept_secrets(harness)) == (503, {})
@@ -230,8 +232,8 @@ def test_scheduler_restart(bench: Callable[[str], Bench]) -> None:
     """A waiting run keeps its secrets, files without a run are removed, and a run without its secret fails."""
     harness = bench(PARAMS + "max_concurrent = 1\n")
     _first, second, third = (triggered(harness, TOKEN=SECRET, A=name)[0] for name in "xyz")
-    secret_parameters.forget(harness.boot.data_dir, third)
-    secret_parameters.keep(harness.boot.data_dir, new_ulid(), {"TOKEN": SECRET})
+    PrivateData(harness.boot).secrets.forget(third)
+    PrivateData(harness.boot).secrets.keep(new_ulid(), {"TOKEN": SECRET})
     Path(harness.boot.data_dir, "secrets", f"{second}.new").write_text("half")
     harness.take_up(first=False)
     known_runs = read(harness.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
@@ -274,24 +276,3 @@ def load_task(harness: Bench, keys: str) -> Task:
     path.write_text(f'[tasks.t]\nrun = "x"\n{keys}\n')
     path.chmod(0o600)
     return load(str(path)).tasks["t"]
-
-
-def test_engine_is_loaded_for_patterns_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A run without values that a pattern checks does not load the engine of regular expressions."""
-    path = tmp_path / "ringward.toml"
-    path.write_text(
-        """
-        [tasks.t]
-        run = "x"
-        params = [{ name = "A", kind = "env" }, { name = "B", kind = "env", pattern = "[a-z]+" }]
-        """
-    )
-    path.chmod(0o600)
-    task = load(str(path)).tasks["t"]
-    loaded: list[None] = []
-    monkeypatch.setattr(parameter_checks, "re2_module", lambda: loaded.append(None))
-    assert not parameter_checks.must_wait(task, ())
-    assert not parameter_checks.must_wait(task, {"A"})
-    assert not loaded
-    assert parameter_checks.must_wait(task, {"A", "B"})
-    assert loaded

@@ -1,5 +1,6 @@
 """Schedules over time: each instant runs or is recorded as missed, exactly once."""
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -12,10 +13,11 @@ import pytest
 from store.tasks import get_task, update_task, upsert_task
 from supervisor.config.load import load
 from supervisor.config.public_definition import definition_text
-from supervisor.scheduler.control.socket_operation import operations_of
+from supervisor.ipc.log_line import Log
 from supervisor.scheduler.control.unit_operations import UnitOperations
-from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
+from supervisor.scheduler.runs.scheduled_starts import InstantListener, ScheduledStarts
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 from tests.scheduler.fake_clock import FakeClock
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -28,12 +30,24 @@ def ms(text: str) -> int:
 START = ms("2026-06-01T00:00:30Z")
 
 
+class Lines(Log):
+    """Keeps the lines of the daemon's log."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.texts: list[str] = []
+
+    def emit(self, line: bytes) -> None:
+        self.texts.append(line.decode())
+
+
 class Schedules(Bench):
     """A bench with schedules that fire at times chosen by the test."""
 
     def __init__(self, directory: Path, text: str) -> None:
         self.clock = FakeClock(START)
         super().__init__(directory, text, self.clock)
+        self.log = self.lines = Lines("test")
         self.begin()
 
     def begin(self, *, first: bool = True) -> None:
@@ -41,9 +55,17 @@ class Schedules(Bench):
         self.take_up(first=first)
         for unit in self.units.values():
             upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
-        self.scheduled_starts = ScheduledStarts(self.core, self.engine)
+        self.scheduled_starts = ScheduledStarts(self.core, self.engine, self.windows, self.make_listener())
+        self.recall_pauses()
         self.scheduled_starts.start(self.units.values())
         self.store.work_all()
+
+    def make_listener(self) -> InstantListener:
+        """Return what follows the instants."""
+        return InstantListener()
+
+    def recall_pauses(self) -> None:
+        """Take over stored pauses before the schedules start."""
 
     def clock_stepped(self, by_ms: int) -> None:
         self.scheduled_starts.clock_stepped(self.units.values(), by_ms)
@@ -107,6 +129,15 @@ def next_run(schedules: Schedules) -> int | None:
     row = get_task(schedules.store.database, "t")
     assert row is not None
     return row.next_run_at
+
+
+def act(harness: Schedules, operation: str) -> None:
+    """Carry out an operation on the task."""
+    commands = UnitOperations(
+        harness.core, harness.engine.stop, harness.controller, harness.scheduled_starts, harness.units
+    )
+    operations_of(commands)[operation]({"task": "t", "by": "me"}, lambda _answer: None)
+    harness.store.work_all()
 
 
 def test_new_task_has_missed_nothing(make: Make) -> None:
@@ -237,12 +268,8 @@ def test_pause_during_jitter(make: Make) -> None:
     unit = harness.units["t"]
     assert unit.schedule.offset_ms > 2 * MINUTE
     harness.until(START - 30_000 + HOUR + MINUTE)
-    commands = UnitOperations(
-        harness.core, harness.engine.stop, harness.controller, harness.scheduled_starts, harness.units
-    )
     for operation in ("task_pause", "task_resume"):
-        operations_of(commands)[operation]({"task": "t", "by": "me"}, lambda _answer: None)
-        harness.store.work_all()
+        act(harness, operation)
     harness.until(START + 2 * HOUR)
     assert harness.ran() == [START - 30_000 + HOUR]
 
@@ -356,6 +383,32 @@ def test_single_time(make: Make) -> None:
     assert next_run(harness) is None
 
 
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("resumed", [True, False])
+def test_single_time_during_a_pause(make: Make, *, resumed: bool, restart: bool) -> None:
+    """A single time that passes while its task is paused is recorded as skipped, once; one after the pause runs."""
+    harness = make("at = 2026-06-01T01:00:30Z")
+    act(harness, "task_pause")
+    assert next_run(harness) is None
+    if restart:
+        harness.dies(first=True)
+    if resumed:
+        act(harness, "task_resume")
+    if restart:
+        harness.clock.advance_ms(2 * HOUR)
+        harness.dies(first=True)
+    harness.until(START + 3 * HOUR)
+    assert next_run(harness) is None
+    assert harness.rows() == [("run" if resumed else "skipped", START + HOUR, None)]
+    if not resumed:
+        act(harness, "task_resume")
+        stored_by, cause = harness.store.database.rows("SELECT stopped_by, cause FROM runs")[0]
+        assert (stored_by.startswith("paused: "), cause) == (True, "paused")
+    harness.dies(first=True)
+    harness.until(START + DAY)
+    assert len(harness.rows()) == 1
+
+
 def test_single_time_in_the_past(make: Make) -> None:
     """A single time in the past does not run; one missed run records it."""
     harness = make("at = 2026-05-31T23:59:00Z")
@@ -384,6 +437,72 @@ def test_jitter(make: Make) -> None:
     assert next_run(harness) == first + HOUR + offset
 
 
+@pytest.mark.parametrize("gap", ["restart", "suspend", "clock step"])
+def test_jitter_after_a_gap(make: Make, gap: str) -> None:
+    """A caught-up run starts when its jitter has passed after the gap; a brief absence does not delay a run."""
+    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    offset = harness.units["t"].schedule.offset_ms
+    if gap == "restart":
+        harness.clock.advance_ms(5 * HOUR)
+        harness.dies(first=True)
+    elif gap == "suspend":
+        harness.clock.suspend(5 * 3600)
+        harness.look()
+    else:
+        harness.clock.wall += 5 * HOUR
+        harness.look()
+    assert harness.rows() == []
+    assert next_run(harness) == START + 5 * HOUR + offset
+    harness.until(START + 5 * HOUR + offset)
+    assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
+    harness.clock.advance_ms(HOUR - 30_000 + 20_000)
+    harness.dies()
+    assert harness.ran()[1:] == [START - 30_000 + 6 * HOUR]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_further_gaps_do_not_prolong_the_jitter(make: Make, *, first: bool) -> None:
+    """A daemon that is down again and again starts caught-up runs at the time that its first start has chosen."""
+    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    offset = harness.units["t"].schedule.offset_ms
+    harness.clock.advance_ms(5 * HOUR)
+    harness.dies(first=first)
+    starts_at = next_run(harness)
+    assert starts_at == START + 5 * HOUR + offset
+    for _ in range(3):
+        harness.clock.advance_ms(offset // 4)
+        harness.dies(first=first)
+        assert next_run(harness) == starts_at
+    assert harness.rows() == []
+    harness.clock.advance_ms(offset)
+    harness.dies(first=first)
+    assert harness.ran() == [START - 30_000 + 5 * HOUR]
+
+
+def test_jitter_after_a_gap_and_a_clock_set_back(make: Make) -> None:
+    """A clock that is set back does not prolong the jitter of a caught-up run."""
+    harness = make('cron = "0 0 * * *"\njitter = "50m"')
+    offset = harness.units["t"].schedule.offset_ms
+    harness.clock.advance_ms(30 * HOUR)
+    harness.dies(first=True)
+    harness.clock.wall -= 3 * HOUR
+    harness.look()
+    assert next_run(harness) == harness.clock.wall + offset
+
+
+def test_pause_during_the_jitter_of_caught_up_runs(make: Make) -> None:
+    """A pause before caught-up runs have started leaves one record of them, and they do not start."""
+    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    harness.clock.advance_ms(5 * HOUR)
+    harness.dies(first=True)
+    act(harness, "task_pause")
+    assert harness.rows() == [("skipped", START - 30_000 + 4 * HOUR, 4)]
+    assert next_run(harness) is None
+    act(harness, "task_resume")
+    harness.until(START + 6 * HOUR)
+    assert harness.ran() == [START - 30_000 + 5 * HOUR]
+
+
 def test_instant_skipped_by_dst(make: Make) -> None:
     """An instant that daylight saving time skips is recorded, and the next real instant is announced."""
     harness = make('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
@@ -408,6 +527,67 @@ def test_changed_schedule(make: Make) -> None:
     assert len(harness.rows()) == 2
     harness.until(START + 2 * HOUR + 5 * MINUTE)
     assert harness.ran()[2:] == [START - 30_000 + 2 * HOUR + 5 * MINUTE]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after", "ran", "lines"),
+    [
+        ('cron = "0 3 * * *"', 'cron = "0 9 * * *"', [], 1),
+        ('cron = "0 8 * * *"', 'cron = "0 9 * * *"', ["08:00"], 1),
+        ('cron = "0 3 * * *"', 'cron = "0 15 * * *"', [], 0),
+        ('cron = "30 7 * * *"\ntimezone = "UTC"', 'cron = "30 7 * * *"\ntimezone = "Atlantic/Azores"', ["07:30"], 1),
+        ("", 'cron = "0 9 * * *"', [], 0),
+        ("at = 2026-06-01T08:00:00Z", "at = 2026-06-01T15:00:00Z", ["08:00"], 0),
+        ('cron = "0 7 * * *"\njitter = "10h"', 'cron = "0 9 * * *"\njitter = "10h"', ["07:00"], 1),
+        ('every = "5h"', 'cron = "0 9 * * *"', ["10:00:30"], 1),
+        ('cron = "0 8 * * *"\ntimezone = "UTC"', 'cron = "0 9 * * *"\ntimezone = "CET"', ["08:00"], 1),
+    ],
+)
+def test_schedule_changed_while_no_daemon_ran(
+    make: Make, *, before: str, after: str, ran: list[str], lines: int, first: bool
+) -> None:
+    """The former schedule applies until the start, and the new one from then on; the log names what is not caught up.
+
+    Nothing more follows from the next start.
+    """
+    harness = make(before)
+    harness.until(ms("2026-06-01T06:00:30Z"))
+    done = len(harness.rows())
+    harness.rewrite(task(after))
+    harness.clock.advance_ms(6 * HOUR)
+    harness.dies(first=first)
+    assert harness.ran()[done:] == [ms(f"2026-06-01T{at}Z") for at in ran]
+    assert sum("not caught up" in line for line in harness.lines.texts) == lines
+    rows = harness.rows()
+    harness.dies(first=True)
+    assert harness.rows() == rows
+    harness.until(ms("2026-06-02T20:00Z"))
+    assert len(harness.rows()) > len(rows)
+
+
+def test_former_schedule_with_an_unknown_zone(make: Make) -> None:
+    """A stored schedule in a time zone that the host lost has no instants, so only the new one counts."""
+    harness = make('cron = "0 8 * * *"\ntimezone = "CET"')
+    harness.store.database.execute("UPDATE tasks SET definition = replace(definition, 'CET', 'Gone/Zone')")
+    harness.clock.advance_ms(12 * HOUR)
+    harness.dies(first=True)
+    assert harness.rows() == []
+    harness.until(ms("2026-06-02T12:00Z"))
+    assert harness.ran() == [ms("2026-06-02T08:00+02:00")]
+
+
+def test_schedule_that_comes_back(make: Make) -> None:
+    """A schedule that is taken out and put back later counts from its return."""
+    harness = make('cron = "0 * * * *"')
+    harness.rewrite(task(""))
+    harness.dies(first=True)
+    harness.clock.advance_ms(5 * HOUR)
+    harness.rewrite(task('cron = "0 * * * *"'))
+    harness.dies(first=True)
+    assert harness.rows() == []
+    harness.until(START + 6 * HOUR)
+    assert harness.ran() == [START - 30_000 + 6 * HOUR]
 
 
 def redefined(schedules: Schedules, keys: str) -> None:
@@ -507,8 +687,17 @@ def test_caught_up_runs_wait(make: Make) -> None:
     assert [reason for reason, _, _ in harness.rows()] == ["missed", "run", "run", "run"]
 
 
+KILLED_AT_ANY_MOMENT = (
+    'cron = "*/7 * * * *"',
+    'cron = ["3,40 * * * *", "*/20 2 * * *"]',
+    'every = "11m"',
+    'cron = "*/7 * * * *"\njitter = "20m"',
+    'every = "11m"\njitter = "20m"',
+)
+
+
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("keys", ['cron = "*/7 * * * *"', 'cron = ["3,40 * * * *", "*/20 2 * * *"]', 'every = "11m"'])
+@pytest.mark.parametrize("keys", KILLED_AT_ANY_MOMENT)
 def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
     """Each instant is processed exactly once, however often the scheduler dies before or after storing it."""
     choose = random.Random(f"{seed} {keys}")
@@ -525,7 +714,8 @@ def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
         if choose.random() < 0.4:
             harness.dies(first=choose.random() < 0.5)
     harness.dies()
-    rows = harness.rows()
+    harness.until(end + harness.units["t"].schedule.offset_ms)
+    rows = [row for row in harness.rows() if row[1] <= end]
     assert {at for _, at, _ in rows} <= set(expected)
     assert len(rows) == len({at for _, at, _ in rows})
     assert sum(count or 1 for _, _, count in rows) == len(expected)
@@ -553,3 +743,97 @@ def test_tasks_waiting_for_the_clock(make: Make) -> None:
     ]
     harness.until(ms("2026-06-01T04:01:00Z"))
     assert [name for name, _at in harness.scheduled_starts.waiting_for_clock(harness.units.values())] == []
+
+
+def test_closed_days(make: Make) -> None:
+    """The times of a closed day are one record, which counts them, is no alarm, and survives a restart."""
+    harness = make('cron = "0 */6 * * *"\nskip_on = "weekend"\ntimezone = "UTC"')
+    harness.until(ms("2026-06-06T13:00Z"))
+    query = "SELECT state, scheduled_at, missed_count, cause, stopped_by FROM runs WHERE cause IS NOT NULL ORDER BY seq"
+    assert harness.store.database.rows(query) == [
+        (40, ms("2026-06-06T12:00Z"), 3, "calendar", "calendar: weekend"),
+    ]
+    assert next_run(harness) == ms("2026-06-08T00:00Z")
+    harness.dies(first=True)
+    harness.clock.advance_ms(DAY)
+    harness.dies(first=True)
+    harness.until(ms("2026-06-08T01:00Z"))
+    assert harness.store.database.rows(query) == [
+        (40, ms("2026-06-06T18:00Z"), 4, "calendar", "calendar: weekend"),
+        (40, ms("2026-06-07T18:00Z"), 4, "calendar", "calendar: weekend"),
+    ]
+    assert harness.rows()[-1] == ("run", ms("2026-06-08T00:00Z"), None)
+    assert harness.store.database.rows("SELECT count(*) FROM notifications WHERE kind = 'run.missed'") == [(0,)]
+
+
+PARAMS = 'params = [{ name = "FULL", kind = "env", default = "no" }, { name = "KEY", kind = "env", secret = true }]\n'
+
+
+def values(harness: Schedules) -> list[tuple[int, dict[str, str | None]]]:
+    """Return the instants of all runs with their parameters, ordered by instant."""
+    texts = harness.store.database.rows("SELECT scheduled_at, params FROM runs ORDER BY scheduled_at")
+    return [(at, json.loads(text)) for at, text in texts]
+
+
+def test_parameters_of_an_expression(make: Make) -> None:
+    """Each run has the parameters of its expression, also after a restart; of two with the time, those of the first."""
+    sunday = '{ cron = "0 2 * * sun", params = { FULL = "yes", KEY = "hidden-word" } }'
+    harness = make(f'{PARAMS}cron = [{sunday}, "0 2 * * sat", {{ cron = "0 2 * * *", params = {{ FULL = "x" }} }}]')
+    expected = [(ms(f"2026-06-0{day}T02:00:00Z"), {"FULL": "x"}) for day in range(1, 6)]
+    expected.append((ms("2026-06-06T02:00:00Z"), {"FULL": "no"}))
+    harness.until(expected[-1][0])
+    assert values(harness) == expected
+    harness.clock.advance_ms(DAY)
+    harness.dies()
+    harness.until(harness.clock.wall + 1)
+    assert values(harness)[-1] == (ms("2026-06-07T02:00:00Z"), {"FULL": "yes", "KEY": None})
+    (secret,) = [run.params.secret for run in harness.engine.live.values() if run.params.secret]
+    assert secret == {"KEY": "hidden-word"}
+    assert "hidden-word" not in definition_text(harness.units["t"].definition)
+    answers: list[Any] = []
+    commands = UnitOperations(
+        harness.core, harness.engine.stop, harness.controller, harness.scheduled_starts, harness.units
+    )
+    operations_of(commands)["schedule"]({"task": "t", "count": 7}, answers.append)
+    shown = [{"FULL": "x"}] * 5 + [{}] + [{"FULL": "yes", "KEY": "***"}]
+    assert answers[0]["result"]["params"] == shown
+
+
+def test_changed_parameters_of_an_expression(make: Make) -> None:
+    """Times that were due under the former schedule get the defaults, whose parameters may be gone."""
+    harness = make(f'{PARAMS}cron = {{ cron = "0 2 * * *", params = {{ FULL = "yes" }} }}')
+    harness.clock.advance_ms(DAY)
+    harness.rewrite(task(f'{PARAMS}cron = {{ cron = "0 3 * * *", params = {{ FULL = "new" }} }}'))
+    harness.dies()
+    harness.until(ms("2026-06-02T03:00:00Z"))
+    assert values(harness)[-2:] == [
+        (ms("2026-06-01T02:00:00Z"), {"FULL": "no"}),
+        (ms("2026-06-02T03:00:00Z"), {"FULL": "new"}),
+    ]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "missed"),
+    [
+        ('shift = "next"', 'shift = "previous"', [("missed", ms("2026-06-05T06:00:00Z"), 1)]),
+        ('shift = "previous"', 'shift = "next"', []),
+        ("", 'shift = "previous"', []),
+        ('shift = "next"', "", []),
+    ],
+)
+def test_time_that_moved_into_the_past(make: Make, before: str, after: str, missed: list[Any], restart: bool) -> None:
+    """A time that still had to come, and that a changed calendar moves into the past, is recorded as missed once."""
+    sunday = 'cron = "0 6 * * sun,wed"\nskip_on = "weekend"\n'
+    harness = make(f"{sunday}{before}")
+    harness.until(ms("2026-06-06T12:00:00Z"))  # a Saturday; the time of Sunday moves to Monday or to Friday
+    known = harness.rows()
+    harness.rewrite(task(f"{sunday}{after}"))
+    if restart:
+        harness.dies()
+    else:
+        (definition,) = harness.config.tasks.values()
+        with harness.committer.changing() as change:
+            harness.scheduled_starts.redefine(harness.units["t"], definition, change)
+        harness.store.work_all()
+    assert [row for row in harness.rows() if row not in known] == missed

@@ -10,7 +10,6 @@ import pytest
 from store.runs.ids import new_ulid
 from store.runs.writes import unfinished_runs
 from supervisor.scheduler.control.run_operations import RunOperations
-from supervisor.scheduler.control.socket_operation import operations_of
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
 from supervisor.scheduler.runs.run_rows import run_row_of
@@ -18,6 +17,7 @@ from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver
 from tests.scheduler.bench import Bench
+from tests.scheduler.control.operations import operations_of
 from tests.scheduler.fake_clock import FakeClock
 
 Make = Callable[[str], Bench]
@@ -130,7 +130,7 @@ def test_retry_releases_its_slot(bench: Make) -> None:
     harness.exited(first.id, status=1 << 8)
     assert spawned(harness) == [second.id]
     (retry,) = harness.units["a"].waiting.values()
-    harness.engine.retry_due(retry)
+    harness.engine.end_wait(retry)
     assert spawned(harness) == []
     harness.started(second.id)
     harness.exited(second.id)

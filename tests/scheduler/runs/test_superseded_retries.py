@@ -50,6 +50,7 @@ def test_newer_success_supersedes_a_retry(bench: Make) -> None:
     ends(harness, scheduled(harness, 2000), 0)
     row = harness.row(retry)
     assert (row.status, row.end_reason, row.stopped_by) == ("ended", "skipped", SUPERSEDED_BY)
+    assert row.cause == "superseded"
     assert waiting(harness) == []
 
 

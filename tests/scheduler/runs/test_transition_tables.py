@@ -56,9 +56,7 @@ def test_unsent_run_needs_no_signal() -> None:
     """A stop cancels a run that the root does not hold, and signals a run that it holds."""
     for state in set(run_transitions.State) - {run_transitions.State.ENDED}:
         expected = (
-            (run_transitions.Action.SIGNAL,)
-            if state in run_transitions.HELD_BY_ROOT
-            else (run_transitions.Action.CANCEL,)
+            (run_transitions.Action.SIGNAL,) if state in run_transitions.STARTED else (run_transitions.Action.CANCEL,)
         )
         assert run_transitions.step(state, run_transitions.Event.STOP)[1] == expected
 

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from supervisor.scheduler.loop.loop import Timer
+from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.live_units import RollingRestart, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.start_order import start_order, stop_levels
 from supervisor.scheduler.startup_shutdown.shutdown import Shutdown
 from tests.scheduler.bench import Bench
+from tests.scheduler.fake_clock import FakeClock
 from tests.scheduler.service_bench import (
     answer_to,
     ends,
@@ -201,6 +204,70 @@ def test_service_added_again_while_it_stops(bench: Make) -> None:
     assert {harness.row(run).end_reason for run in before} == {"stopped"}
 
 
+RENAMED = SERVICE + "".join(
+    f'[services.{name}]\nrun = "true"\npriority = {priority}\n' for name, priority in (("web", 500), ("db", 10))
+)
+
+
+def renamed(harness: Bench, unit: Unit) -> list[str]:
+    """Replace a service by others, and return the ids of its runs."""
+    runs = [run_of(instance) for instance in unit.instances]
+    change = harness.committer.change()
+    harness.controller.remove(unit, change)
+    for name in ("web", "db"):
+        harness.controller.add(harness.units[name], change)
+    harness.committer.commit(change)
+    harness.store.work_all()
+    assert harness.root.take("spawn") == []
+    return runs
+
+
+def test_renamed_service(bench: Make) -> None:
+    """A new service starts when the removed ones have ended, and says for which it waits."""
+    harness = bench(RENAMED)
+    first, last = renamed(harness, taken_up(harness))
+    harness.exited(first, cause="stop")
+    harness.store.work_all()
+    for name in ("web", "db"):
+        assert [(row.state, row.detail) for row in stored(harness, name)] == [
+            ("starting", "waits for the removed service s to end")
+        ]
+    harness.exited(last, cause="stop")
+    harness.store.work_all()
+    spawned = harness.root.take("spawn")
+    assert spawned == [run_of(harness.units[name].instances[0]) for name in ("db", "web")]
+
+
+def test_removed_service_that_cannot_end(tmp_path: Path) -> None:
+    """New services no longer wait for a removed one that is still there long after its SIGKILL."""
+    clock = FakeClock()
+    harness = Bench(
+        tmp_path,
+        RENAMED.replace("[services.web]", 'stop_signal = [["TERM", "1m"], ["QUIT", "1m"]]\n[services.web]'),
+        clock,
+    )
+    first, _last = renamed(harness, taken_up(harness))
+    web = harness.units["web"]
+    clock.advance(121)
+    run_all(harness)
+    assert states(web) == [State.HELD]
+    clock.advance(10)
+    run_all(harness)
+    assert states(web) == [State.STARTING]
+    harness.exited(first, cause="stop")
+    harness.close()
+
+
+def test_waiting_ends_with_the_return_of_the_removed_service(bench: Make) -> None:
+    """A service that is added again before it has ended no longer delays others."""
+    harness = bench(RENAMED)
+    unit = taken_up(harness)
+    renamed(harness, unit)
+    assert unit.service is not None
+    added(harness, Unit(unit.service))
+    assert states(harness.units["web"]) == [State.STARTING]
+
+
 def test_new_service(bench: Make) -> None:
     """A new service starts; with autostart = false it waits for a start command."""
     harness = bench(SERVICE + '[services.later]\nrun = "true"\nautostart = false\n')
@@ -236,12 +303,35 @@ def test_start_and_stop_order(bench: Make) -> None:
 def shut(harness: Bench, timeout_ms: int) -> tuple[Shutdown, dict[str, str]]:
     """Start all services and begin a shutdown."""
     runs = {name: run_of(taken_up(harness, name).instances[0]) for name in ("web", "db", "queue", "cache")}
-    shutdown = Shutdown(harness.core, harness.engine.live, harness.engine.stop, harness.controller, timeout_ms)
+    root = cast(RootConnection, harness.root)
+    shutdown = Shutdown(harness.core, root, harness.engine.live, harness.engine.stop, harness.controller, timeout_ms)
     change = harness.committer.change()
     shutdown.start(harness.units.values(), change)
     harness.committer.commit(change)
     harness.store.work_all()
     return shutdown, runs
+
+
+def test_reports_during_a_shutdown(tmp_path: Path) -> None:
+    """While ends are being stored, the scheduler tells the root every second that it works, unless the store hangs."""
+    clock = FakeClock()
+    harness = Bench(tmp_path, ORDERED, clock)
+    _, runs = shut(harness, 3_600_000)
+
+    def reports(seconds: int) -> int:
+        before = len(harness.root.sent)
+        for _ in range(seconds):
+            clock.advance_ms(1000)
+            harness.loop.round(0)
+        return harness.root.sent[before:].count({"op": "ack", "runs": []})
+
+    assert reports(3) == 0
+    harness.exited(runs["web"], cause="shutdown")
+    assert reports(4) == 4
+    assert reports(20) < 10
+    assert reports(20) == 0
+    harness.store.work_all()
+    harness.close()
 
 
 def test_shutdown_order(bench: Make) -> None:
@@ -284,10 +374,10 @@ def test_unused_stop_time_goes_to_the_next_level(bench: Make, monkeypatch: pytes
     waits: list[float] = []
     after = harness.loop.after
 
-    def noted(delay_ms: float, function: Callable[[], None]) -> Timer:
-        if "Shutdown" in function.__qualname__:
+    def noted(delay_ms: float, function: Callable[..., None], *arguments: Any) -> Timer:
+        if "Shutdown._wait_for" in function.__qualname__:
             waits.append(delay_ms)
-        return after(delay_ms, function)
+        return after(delay_ms, function, *arguments)
 
     monkeypatch.setattr(harness.loop, "now_s", lambda: 100.0)
     monkeypatch.setattr(harness.loop, "after", noted)

@@ -3,27 +3,28 @@
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from store import events
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs
-from store.tasks import Instance, set_instance, update_task
+from store.tasks import StoredInstance, set_instance, update_task
 from supervisor.config.diff import process_hash
+from supervisor.config.model import Task
 from supervisor.ipc.messages import Exited
+from supervisor.scheduler.loop.procedures import Wait
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs.live_units import LiveRun, RollingRestart, Unit
 from supervisor.scheduler.runs.run_rows import pending_row
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.service_controller import ServiceController
 from supervisor.scheduler.startup_shutdown.known_runs import KnownRuns
-from supervisor.scheduler.startup_shutdown.take_over import _REMOVED as REMOVED
 from supervisor.scheduler.startup_shutdown.take_over import TakeOver, make_units
 from tests.scheduler.bench import Bench
 from tests.scheduler.fake_clock import FakeClock
-from tests.scheduler.service_bench import in_time, record, states, stored
+from tests.scheduler.service_bench import in_time, record, states, stored, taken_up
 
 Make = Callable[[str], Bench]
 SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nrestart_max_delay = "1h"\nhealthy_after = "1h"\n'
@@ -32,7 +33,7 @@ HOUR_MS = 3_600_000
 
 def leave(harness: Bench, state: str, *, age_ms: int = 0, run_id: str | None = None, **columns: Any) -> None:
     """Store this state of the service."""
-    set_instance(harness.store.database, Instance("s", 0, state, run_id, harness.loop.now_ms() - age_ms, 4))
+    set_instance(harness.store.database, StoredInstance("s", 0, state, run_id, harness.loop.now_ms() - age_ms, 4))
     if columns:
         update_task(harness.store.database, "s", **columns)
 
@@ -70,8 +71,14 @@ def resumed(
         since_ms: the age of the processes by the wall clock.
     """
     harness.units = make_units(harness.store.database, harness.config, first=False)
+    harness.daemon.first = False
     harness.controller = ServiceController(
-        harness.core, harness.engine, harness.user_lookup, harness.watcher, Notifications(harness.config), first=False
+        harness.core,
+        harness.engine,
+        harness.user_lookup,
+        harness.watcher,
+        Notifications(harness.config),
+        harness.connection,
     )
     harness.engine.connect(harness.controller)
     unit = harness.units["s"]
@@ -122,7 +129,9 @@ def test_ready_instance_stays_ready(bench: Make) -> None:
     """An instance that was ready and healthy remains so under a new scheduler without interruption."""
     harness = bench(SERVICE.replace('healthy_after = "1h"', 'healthy_after = "1ms"'))
     run_id = live(harness)
-    set_instance(harness.store.database, Instance("s", 0, "running", run_id, harness.loop.now_ms(), 0, ready=True))
+    set_instance(
+        harness.store.database, StoredInstance("s", 0, "running", run_id, harness.loop.now_ms(), 0, ready=True)
+    )
     unit = resumed(harness, running={run_id: None})
     assert unit.instances[0].healthy
     assert stored(harness)[0].ready
@@ -133,7 +142,7 @@ def test_health_after_a_backward_step(tmp_path: Path) -> None:
     clock = FakeClock()
     with contextlib.closing(Bench(tmp_path, SERVICE, clock)) as harness:
         run_id = live(harness)
-        set_instance(harness.store.database, Instance("s", 0, "running", None, harness.loop.now_ms(), 0))
+        set_instance(harness.store.database, StoredInstance("s", 0, "running", None, harness.loop.now_ms(), 0))
         unit = resumed(harness, running={run_id: None}, since_ms=-HOUR_MS)
         for elapsed_ms, healthy in ((0, False), (HOUR_MS - 1, False), (1, True)):
             clock.advance_ms(elapsed_ms)
@@ -162,15 +171,16 @@ def test_runs_of_a_removed_task(bench: Make) -> None:
     """Runs of a removed task are kept together, so that they count as its runs if it is added again."""
     harness = bench(SERVICE)
     now_ms = harness.loop.now_ms()
+    removed = Task(name="removed", run=("false",), timezone="UTC")
     for _ in range(2):
-        row = pending_row(LiveRun(Unit(REMOVED), REMOVED, new_ulid(now_ms), trigger="api", created_at=now_ms))
+        row = pending_row(LiveRun(Unit(removed), removed, new_ulid(now_ms), trigger="api", created_at=now_ms))
         insert_run(harness.store.database, row._replace(status="running", started_at=now_ms))
     rows = unfinished_runs(harness.store.database)
     instances = {row.id: {"run": row.id, "started_at": now_ms, "cause": None, "recipe": ""} for row in rows}
     startup = TakeOver(harness.core, harness.engine, harness.controller, harness.root, harness.units)  # type: ignore[arg-type]
     startup.reconcile(KnownRuns(rows, instances, [], ending=False), harness.committer.change())
     assert [(name, list(unit.active), unit.configured) for name, unit in startup.leaving.items()] == [
-        (REMOVED.name, [row.id for row in rows], False)
+        (removed.name, [row.id for row in rows], False)
     ]
 
 
@@ -300,9 +310,8 @@ def test_outdated_store(bench: Make) -> None:
     assert reasons == ["crashed", "succeeded", None]
 
 
-def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
-    """A service that was removed before the scheduler died and is added again waits for the end of its old process."""
-    harness = bench(SERVICE)
+def left_by_a_removed_service(harness: Bench) -> str:
+    """Take over the run of a removed service, and return its id."""
     run = live(harness)
     running = {run: {"run": run, "started_at": harness.loop.now_ms(), "cause": None, "recipe": ""}}
     known_runs = KnownRuns(unfinished_runs(harness.store.database), running, [], ending=False)
@@ -311,6 +320,13 @@ def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
     harness.committer.commit(change)
     harness.store.work_all()
     assert harness.root.take("stop") == [run]
+    return run
+
+
+def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
+    """A service that was removed before the scheduler died and is added again waits for the end of its old process."""
+    harness = bench(SERVICE)
+    run = left_by_a_removed_service(harness)
     unit = harness.units["s"]
     change = harness.committer.change()
     harness.controller.add(unit, change)
@@ -320,6 +336,18 @@ def test_service_added_again_after_a_scheduler_death(bench: Make) -> None:
     harness.exited(run, status=15, cause="stop")
     harness.store.work_all()
     assert len(harness.root.take("spawn")) == 1
+    assert harness.controller.leaving == {}
+
+
+def test_renamed_service_after_a_scheduler_death(bench: Make) -> None:
+    """A service that waits for a removed one goes on to wait under the next scheduler."""
+    harness = bench(f'{SERVICE}[services.again]\nrun = "true"\n')
+    run = left_by_a_removed_service(harness)
+    unit = taken_up(harness, "again")
+    assert (states(unit), unit.instances[0].line) == ([State.HELD], "waits for the removed service s to end")
+    harness.exited(run, status=15, cause="stop")
+    harness.store.work_all()
+    assert states(unit) == [State.STARTING]
     assert harness.controller.leaving == {}
 
 
@@ -333,7 +361,7 @@ def test_interrupted_termination(bench: Make, monkeypatch: pytest.MonkeyPatch) -
     harness.started(older.id)
     harness.store.work_all()
     with monkeypatch.context() as dies:
-        dies.setattr(harness.engine, "make_room", lambda _unit, _task: None)
+        dies.setattr(harness.engine, "make_room", lambda *_: (wait for wait in cast(list[Wait], [])))
         newer = harness.trigger("t")
         harness.store.work_all()
     assert harness.root.take("stop") == []

@@ -150,8 +150,14 @@ def test_scheduler_restart(bench: Make) -> None:
     unit = taken_up(harness)
     unit.rolling = RollingRestart(1, 3)
     update_task(harness.store.database, "s", rolling="[1, 3]")
+    harness.daemon.first = False
     second = ServiceController(
-        harness.core, harness.engine, harness.user_lookup, harness.watcher, Notifications(harness.config), first=False
+        harness.core,
+        harness.engine,
+        harness.user_lookup,
+        harness.watcher,
+        Notifications(harness.config),
+        harness.connection,
     )
     harness.engine.connect(second)
     harness.controller = second

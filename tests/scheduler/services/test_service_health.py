@@ -1,6 +1,6 @@
 """Readiness and liveness of service instances."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,10 @@ from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
 from tests.scheduler.fake_clock import FakeClock
-from tests.scheduler.service_bench import ends, in_time, run_all, run_of, states, stored, taken_up
+from tests.scheduler.service_bench import DONE, answer_to, ends, in_time, run_all, run_of, states, stored, taken_up
 
 Make = Callable[[str], Bench]
+Stepped = Callable[[str], tuple[Bench, Callable[[float], None]]]
 SERVICE = '[services.s]\nrun = "true"\nrestart_delay = "1h"\nhealthy_after = "1h"\n'
 TCP = SERVICE + 'ready = { tcp = "127.0.0.1:54{instance}", timeout = "1h" }\ninstances = 2\n'
 NOTIFY = SERVICE + 'ready = { notify = true, timeout = "1h" }\n'
@@ -153,20 +154,107 @@ def test_failed_liveness_probe(bench: Make) -> None:
     assert states(unit) == [State.BACKOFF]
 
 
-def test_watchdog(tmp_path: Path) -> None:
-    """An instance that feeds its watchdog stays up; an instance that misses the interval is stopped."""
-    clock = FakeClock()
-    harness = Bench(tmp_path, SERVICE + 'live = { notify = true, every = "50ms", failures = 4 }\n', clock)
-    unit = taken_up(harness)
+@pytest.fixture
+def stepped(tmp_path: Path) -> Iterator[Stepped]:
+    """Return a function that makes a bench on a clock which stands still, and a function that advances the clock."""
+    made: list[Bench] = []
+
+    def make(keys: str) -> tuple[Bench, Callable[[float], None]]:
+        clock = FakeClock()
+        harness = Bench(tmp_path, SERVICE + keys, clock)
+        made.append(harness)
+
+        def advance(seconds: float) -> None:
+            clock.advance(seconds)
+            run_all(harness)
+
+        return harness, advance
+
+    yield make
+    for harness in made:
+        harness.close()
+
+
+def notified(harness: Bench, unit: Unit, **news: object) -> None:
     run = unit.instances[0].run
     assert run is not None
-    for _ in range(3):
-        clock.advance(0.19)
-        run_all(harness)
-        assert states(unit) == [State.RUNNING]
-        harness.controller.run_notified(run, {"alive": True})
-    clock.advance(0.21)
+    harness.controller.run_notified(run, news)
     run_all(harness)
+
+
+def test_watchdog(stepped: Stepped) -> None:
+    """An instance that feeds its watchdog stays up; an instance that misses the interval is stopped."""
+    harness, advance = stepped('live = { notify = true, every = "50ms", failures = 4 }')
+    unit = taken_up(harness)
+    for _ in range(3):
+        advance(0.19)
+        assert states(unit) == [State.RUNNING]
+        notified(harness, unit, alive=True)
+    advance(0.21)
     assert states(unit) == [State.FAILING]
     assert stored(harness)[0].detail == "not alive: no WATCHDOG=1 for 200ms"
-    harness.close()
+
+
+@pytest.mark.parametrize("probe", ["notify = true", 'tcp = "127.0.0.1:5432"'])
+@pytest.mark.parametrize(("status", "after"), [(0, State.EXITED), (1 << 8, State.BACKOFF)])
+def test_stopping_ends_liveness_checks(stepped: Stepped, probe: str, status: int, after: State) -> None:
+    """An instance that reports STOPPING=1 is not checked any more, and its own exit counts."""
+    keys = f'live = {{ {probe}, every = "1s", failures = 1 }}\nready = {{ notify = true }}\ngraceful_stop = "60s"\n'
+    harness, advance = stepped(keys + 'restart = "on_failure"')
+    unit = taken_up(harness)
+    notified(harness, unit, ready_at=1)
+    notified(harness, unit, stopping_at=harness.loop.now_ms(), status="stopping")
+    notified(harness, unit, alive=True)
+    advance(59)
+    assert (states(unit), unit.instances[0].line) == ([State.RUNNING], "stopping")
+    assert not harness.watcher.open
+    harness.exited(run_of(unit.instances[0]), status=status, ran_ms=60_000)
+    assert states(unit) == [after]
+    advance(3)
+    assert not harness.root.take("stop")
+
+
+def test_stop_that_hangs(stepped: Stepped) -> None:
+    """An instance that runs for longer than graceful_stop after STOPPING=1 is stopped, which counts as a failure."""
+    harness, advance = stepped('live = { notify = true }\ngraceful_stop = "60s"')
+    unit = taken_up(harness)
+    notified(harness, unit, stopping_at=harness.loop.now_ms() - 20_000)  # so long ago that a takeover came between
+    advance(39)
+    assert states(unit) == [State.RUNNING]
+    advance(2)
+    assert states(unit) == [State.FAILING]
+    (message,) = (message for message in harness.root.sent if message["op"] == "stop")
+    assert (message["cause"], message["note"]) == ("unfit", "still running 1m after STOPPING=1: stopping")
+
+
+def test_stopping_before_readiness(stepped: Stepped) -> None:
+    """An instance that stops by itself before it is ready has graceful_stop, whatever the limit for readiness is."""
+    harness, advance = stepped('ready = { notify = true, timeout = "1s" }\ngraceful_stop = "60s"')
+    unit = taken_up(harness)
+    notified(harness, unit, stopping_at=harness.loop.now_ms())
+    notified(harness, unit, ready_at=harness.loop.now_ms())
+    advance(59)
+    assert states(unit) == [State.STARTING]
+    advance(2)
+    assert states(unit) == [State.FAILING]
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_triggered_watchdog(stepped: Stepped, ready: bool) -> None:
+    """An instance that sends WATCHDOG=trigger is stopped at once, even without liveness checks."""
+    harness, _ = stepped("ready = { notify = true }")
+    unit = taken_up(harness)
+    notified(harness, unit, **({"ready_at": 1} if ready else {}), triggered=True)
+    assert states(unit) == [State.FAILING]
+    assert stored(harness)[0].detail == "not alive: WATCHDOG=trigger"
+
+
+def test_health_while_being_stopped(stepped: Stepped) -> None:
+    """An instance that a user stops need not report that it is alive."""
+    harness, advance = stepped('live = { notify = true, every = "1s", failures = 1 }\ngraceful_stop = "60s"')
+    unit = taken_up(harness)
+    assert answer_to(harness, "service_stop") == DONE
+    notified(harness, unit, stopping_at=harness.loop.now_ms(), status="3 requests left")
+    notified(harness, unit, triggered=True)
+    advance(61)
+    assert (states(unit), unit.instances[0].line) == ([State.STOPPING], "3 requests left")

@@ -40,7 +40,7 @@ def test_hanging_scheduler_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert hangs.stdout is not None
         assert hangs.stdout.readline()
         with path.open() as reading, subprocess.Popen(["sleep", "1000"], stdin=reading) as looks:
-            lock = data_lock.take(str(tmp_path))
+            lock = data_lock.acquire(str(tmp_path))
             assert hangs.wait(60) == -signal.SIGKILL
             assert looks.poll() is None
             looks.kill()
@@ -48,5 +48,5 @@ def test_hanging_scheduler_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyP
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
         monkeypatch.setattr(data_lock, "_WAIT_S", 0.1)
         with pytest.raises(data_lock.Locked):
-            data_lock.take(str(tmp_path))
+            data_lock.acquire(str(tmp_path))
         os.close(lock)

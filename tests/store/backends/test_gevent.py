@@ -13,7 +13,8 @@ from store.database import open_reader, open_writer
 from store.errors import QueryTimeout
 from store.runs.ids import new_ulid
 from store.daemon_values import get_meta, set_meta
-from store.runs.writes import RunFilter, list_runs
+from store.runs.filter import RunFilter
+from store.runs.run_pages import list_runs
 
 writer = open_writer(sys.argv[1])
 for n in range(100):

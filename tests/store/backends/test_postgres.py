@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from store import events
 from store.backends import postgres
 from store.backends.postgres import PostgresConnection, location
-from store.connection import NUMBERS
+from store.connection import NUMBERS, Row, Value
 from store.daemon_values import get_meta, set_meta
 from store.database import Database, open_reader, open_writer
 from store.errors import (
@@ -394,6 +395,27 @@ def test_query_plans(writer: Database) -> None:
         plan = "\n".join(row[0] for row in writer.rows(f"EXPLAIN {query}", params))
         assert looked_up in plan
         assert "Seq Scan" not in plan
+
+
+@on_postgresql
+def test_session_ended_while_it_is_checked(
+    writer: Database, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that ends while the tables are looked up is reported as that, not as missing tables."""
+    real, cuts = PostgresConnection.rows, [1]
+
+    def rows(self: PostgresConnection, sql: str, params: Sequence[Value] = ()) -> list[Row]:
+        if "pg_class" in sql and cuts:
+            cuts.pop()
+            postgres.hang_up()
+        return real(self, sql, params)
+
+    monkeypatch.setattr(PostgresConnection, "rows", rows)
+    postgres.hang_up()
+    with pytest.raises(ServerUnreachable):
+        set_meta(writer, "k", 1)
+    set_meta(writer, "k", 2)
+    assert get_meta(writer, "k") == 2
 
 
 def test_removed_tables(postgres: PostgresServer) -> None:

@@ -9,7 +9,8 @@ import pytest
 from store import events
 from store.backends import postgres
 from store.database import open_reader, open_writer
-from store.runs.writes import RunFilter, count_runs, list_runs
+from store.runs.filter import RunFilter
+from store.runs.run_pages import count_runs, list_runs
 from tests.store.making import T0
 from tests.support.paths import ROOT
 
@@ -81,7 +82,8 @@ def test_readers_in_other_processes(path: str) -> None:
     """Readers in other processes see only whole transactions while the writer is killed and restarted."""
     code = (
         "import sys; from store import events; from tests.store.making import reader_once_created\n"
-        "from store.runs.writes import RunFilter, list_runs\n"
+        "from store.runs.filter import RunFilter\n"
+        "from store.runs.run_pages import list_runs\n"
         "db = reader_once_created(sys.argv[1]); last = 0\n"
         "for _ in sys.stdin:\n"
         "    runs, total = list_runs(db, RunFilter(), limit=5, now_ms=0)\n"

@@ -20,7 +20,7 @@ from store.runs.ids import new_ulid
 from store.runs.samples import Reading, of_ended, store_readings
 from store.runs.writes import Run, get_run, insert_run, unfinished_runs, update_run
 from store.tasks import get_task, update_task, upsert_task
-from tests.store.making import T0, counted, make_run, store_run, stored_counts
+from tests.store.making import T0, counted, make_run, store_run, stored_counts, undoing
 
 PAGE = 4096
 END = {"status": "ended", "end_reason": "succeeded", "exit_code": 0, "ended_at": T0 + 20}
@@ -192,10 +192,7 @@ def test_database_before_a_migration(made: Made, path: str) -> None:
     """Rows of a database that was damaged before its migration are salvaged into the present schema."""
     for database_path in (path, f"{path}.copy"):
         with contextlib.closing(apsw.Connection(database_path)) as connection:
-            connection.execute("ALTER TABLE runs DROP COLUMN definition_hash; DROP TABLE definitions;")
-            connection.execute(
-                "ALTER TABLE runs DROP COLUMN stopped_by; DELETE FROM schema_migration WHERE version > 5"
-            )
+            connection.execute("; ".join(undoing(6)))
     overwrite(path, pages(path, "runs_id"))
     with restored(path) as (database, salvaged):
         assert (salvaged.runs, salvaged.changes, salvaged.invalid, salvaged.failed) == (AFTER, 1, 0, "")

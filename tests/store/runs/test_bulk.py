@@ -9,10 +9,11 @@ import pytest
 
 from store.database import Database
 from store.runs import bulk as run_bulk
-from store.runs.bulk import PurgedRun, Retention, RunSelector
+from store.runs.bulk import PurgedRun, Retention, RunSelection
 from store.runs.deleted import list_deleted
-from store.runs.run_pages import Sort
-from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+from store.runs.filter import RunFilter
+from store.runs.run_pages import Sort, count_runs, list_runs
+from store.runs.writes import Run, get_run, insert_run, update_run
 from tests.store.databases import on_sqlite
 from tests.store.making import T0, counted, make_run, restore_run, stored_counts
 from tests.store.oracle import matches
@@ -86,7 +87,7 @@ def test_delete_and_restore(writer: Database, many: list[Run]) -> None:
 
 def check_delete_and_restore(writer: Database, many: list[Run], run_filter: RunFilter) -> None:
     left_out = {run.id for run in many[::17]}
-    selector = RunSelector(match_all=True, filter=run_filter, except_ids=left_out)
+    selector = RunSelection(match_all=True, filter=run_filter, except_ids=left_out)
     chosen = {run.id for run in many if seen(run, run_filter) and run.id not in left_out and run.status == "ended"}
     slices = run_bulk.find_ended(writer, selector)
     assert [len(json.loads(rows)) for rows in slices[:-1]] == [7] * (len(slices) - 1)
@@ -118,7 +119,7 @@ def test_slice_changes_few_pages(writer: Database, monkeypatch: pytest.MonkeyPat
             day, task = divmod(number, 100)
             made = {"task_name": f"task-{task:03}", "created_at": T0 + day * DAY, "ended_at": T0 + day * DAY + 1}
             insert_run(writer, make_run(status="ended", end_reason="succeeded", exit_code=0, **made))
-    one_day = run_bulk.find_ended(writer, RunSelector(match_all=True))[30]
+    one_day = run_bulk.find_ended(writer, RunSelection(match_all=True))[30]
     pages_written(writer)
     assert run_bulk.mark_deleted(writer, one_day, T0 + 99 * DAY) == 100
     assert 1 <= pages_written(writer) <= 15
@@ -135,25 +136,25 @@ def test_selection_by_ids(writer: Database, many: list[Run]) -> None:
     """Ids select their runs, whatever the filter says; unknown and repeated ids select nothing more."""
     ended = [run.id for run in many if run.status == "ended"][:20]
     active = [run.id for run in many if run.status != "ended"][:3]
-    selector = RunSelector(ids=[*ended, *ended, *active, "0" * 26], filter=RunFilter(task_name="nobody"))
+    selector = RunSelection(ids=[*ended, *ended, *active, "0" * 26], filter=RunFilter(task_name="nobody"))
     slices = run_bulk.find_ended(writer, selector)
     assert sum(run_bulk.mark_deleted(writer, rows, T0) for rows in slices) == 20
     assert visible(writer) == {run.id for run in many} - {*ended}
     assert sorted(run_bulk.find_active(writer, selector)) == sorted(active)
-    assert run_bulk.find_ended(writer, RunSelector()) == []
+    assert run_bulk.find_ended(writer, RunSelection()) == []
     check_counts(writer)
 
 
 def test_ids_outside_a_token(writer: Database, many: list[Run]) -> None:
     """A token limited to some tasks selects no run of another task, deleted or not, not even by its id."""
-    selector = RunSelector(ids=[run.id for run in many], filter=RunFilter(tasks="b"))
+    selector = RunSelection(ids=[run.id for run in many], filter=RunFilter(tasks="b"))
     for rows in run_bulk.find_ended(writer, selector):
         run_bulk.mark_deleted(writer, rows, T0)
     gone = {run.id for run in many} - visible(writer)
     assert gone == {run.id for run in many if run.task_name == "b" and run.status == "ended"}
     assert list(run_bulk.find_newest(writer, selector)) == ["b"]
-    assert run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="a")), 0) == []
-    restored = run_bulk.find_deleted(writer, RunSelector(match_all=True, filter=RunFilter(tasks="b*")), 0)
+    assert run_bulk.find_deleted(writer, RunSelection(match_all=True, filter=RunFilter(tasks="a")), 0) == []
+    restored = run_bulk.find_deleted(writer, RunSelection(match_all=True, filter=RunFilter(tasks="b*")), 0)
     assert sum(run_bulk.unmark_deleted(writer, rows, 0) for rows in restored) == len(gone)
 
 
@@ -161,7 +162,7 @@ def test_newest_deletions_are_listed_first(writer: Database, many: list[Run]) ->
     """Deleted runs are listed from the newest deletion with its time; restored runs are not listed."""
     some = [run.id for run in many if run.status == "ended"][:3]
     for later, run_id in enumerate(some):
-        for rows in run_bulk.find_ended(writer, RunSelector(ids=[run_id])):
+        for rows in run_bulk.find_ended(writer, RunSelection(ids=[run_id])):
             run_bulk.mark_deleted(writer, rows, T0 + later)
     restore_run(writer, some[1])
     listed, total = list_deleted(writer, RunFilter(), 10, 0)
@@ -174,7 +175,7 @@ def test_newest_deletions_are_listed_first(writer: Database, many: list[Run]) ->
 def test_runs_changed_since_the_read(writer: Database, many: list[Run]) -> None:
     """A slice changes only runs that still match."""
     run = next(run for run in many if run.status == "ended")
-    (rows,) = run_bulk.find_ended(writer, RunSelector(ids=[run.id]))
+    (rows,) = run_bulk.find_ended(writer, RunSelection(ids=[run.id]))
     assert run_bulk.unmark_deleted(writer, rows, 0) == 0
     assert run_bulk.mark_deleted(writer, rows, T0) == 1
     assert run_bulk.unmark_deleted(writer, rows, T0) == 0
@@ -186,7 +187,7 @@ def test_runs_changed_since_the_read(writer: Database, many: list[Run]) -> None:
 
 def test_failed_slice_leaves_nothing(writer: Database, many: list[Run]) -> None:
     """A slice is stored as a whole or not at all, including sums; triggers work again after a failure."""
-    slices = run_bulk.find_ended(writer, RunSelector(match_all=True))
+    slices = run_bulk.find_ended(writer, RunSelection(match_all=True))
 
     def fail() -> None:
         with writer.transaction():
@@ -203,7 +204,7 @@ def test_failed_slice_leaves_nothing(writer: Database, many: list[Run]) -> None:
 
 def test_active_runs(writer: Database, many: list[Run]) -> None:
     """Runs that have not begun are listed before running ones."""
-    active = run_bulk.find_active(writer, RunSelector(match_all=True, filter=RunFilter(task_name="b")))
+    active = run_bulk.find_active(writer, RunSelection(match_all=True, filter=RunFilter(task_name="b")))
     statuses = [run.status for run_id in active for run in many if run.id == run_id]
     assert statuses == sorted(statuses)
     assert set(active) == {run.id for run in many if run.task_name == "b" and run.status != "ended"}
@@ -212,7 +213,7 @@ def test_active_runs(writer: Database, many: list[Run]) -> None:
 def test_newest_run_of_each_task(writer: Database, many: list[Run]) -> None:
     """Each task of the selected runs is listed once, in order, with the run that lists show first."""
     gone = [run.id for run in many[1::5] if run.status == "ended"]
-    for rows in run_bulk.find_ended(writer, RunSelector(ids=gone)):
+    for rows in run_bulk.find_ended(writer, RunSelection(ids=gone)):
         run_bulk.mark_deleted(writer, rows, T0)
     for run_filter in FILTERS:
         check_newest(writer, many, gone, run_filter)
@@ -225,16 +226,16 @@ def check_newest(writer: Database, many: list[Run], gone: list[str], run_filter:
         key=lambda run: (run.created_at, run.id),
     )
     newest = {run.task_name: run.id for run in excess}
-    selected = RunSelector(match_all=True, filter=run_filter, except_ids=left_out)
+    selected = RunSelection(match_all=True, filter=run_filter, except_ids=left_out)
     assert [*run_bulk.find_newest(writer, selected).items()] == sorted(newest.items())
     some = excess[:-1]
-    by_id = RunSelector(ids=[*(run.id for run in some), *gone])
+    by_id = RunSelection(ids=[*(run.id for run in some), *gone])
     assert run_bulk.find_newest(writer, by_id) == {run.task_name: run.id for run in some}
 
 
 def test_purge(writer: Database, many: list[Run]) -> None:
     """Runs deleted long enough ago are purged, and their files are noted until they are removed."""
-    selector = RunSelector(match_all=True, filter=RunFilter(task_name="b"))
+    selector = RunSelection(match_all=True, filter=RunFilter(task_name="b"))
     for rows in run_bulk.find_ended(writer, selector):
         run_bulk.mark_deleted(writer, rows, T0)
     assert run_bulk.first_deletion(writer, T0 - 1) == T0
@@ -258,12 +259,11 @@ REFUSED = ("queue_full", "skipped", "missed", "dst_skipped")
 
 
 def kept_by_oracle(many: list[Run], rules: dict[str, Retention], others: Retention, now_ms: int) -> set[str]:
-    """Return the ids of the runs that retention keeps, computed in plain Python."""
+    """Return the ids of the runs that retention keeps of runs whose ends were stored in this order."""
     kept_ids = {run.id for run in many if run.status != "ended"}
     for name in {run.task_name for run in many}:
         rule = rules.get(name, others)
-        ended = [run for run in many if run.task_name == name and run.status == "ended"]
-        newest = sorted(ended, key=lambda run: (run.created_at, run.id), reverse=True)
+        newest = [run for run in reversed(many) if run.task_name == name and run.status == "ended"]
         ran = [run for run in newest if run.end_reason not in REFUSED][: rule.keep_runs]
         refused = [run for run in newest if run.end_reason in REFUSED][: rule.keep_refused]
         kept_ids |= {run.id for run in ran + refused if (run.ended_at or run.created_at) > now_ms - rule.keep_for_ms}
@@ -290,10 +290,29 @@ def test_retention(writer: Database, many: list[Run], rules: dict[str, Retention
     check_counts(writer)
 
 
+def test_retention_keeps_the_runs_that_ended_last(writer: Database) -> None:
+    """The order of the ends decides, although the clock was set back and some runs took long."""
+    runs = {
+        "long": make_run(kind="service", status="running", started_at=T0),
+        "early": make_run(kind="service", instance_index=1, status="running", started_at=T0 + DAY),
+        "refused": make_run(status="ended", end_reason="skipped", created_at=T0 + DAY, ended_at=T0 + DAY),
+        "refused after the step": make_run(status="ended", end_reason="missed", ended_at=T0),
+        "ahead": make_run(status="ended", end_reason="failed", created_at=T0 + DAY, ended_at=T0 + DAY),
+        "after the step": make_run(status="ended", end_reason="succeeded", created_at=T0 - DAY, ended_at=T0 - DAY),
+    }
+    for run in runs.values():
+        insert_run(writer, run)
+    for name, ended_at in (("early", T0 + DAY), ("long", T0)):
+        update_run(writer, runs[name].id, status="ended", end_reason="failed", ended_at=ended_at)
+    for rows in run_bulk.find_excess(writer, {}, Retention(1, 100 * DAY, 1), T0 + DAY):
+        run_bulk.purge(writer, rows)
+    assert visible(writer) == {runs[name].id for name in ("long", "refused after the step")}
+
+
 def test_retention_ignores_deleted_runs(writer: Database, many: list[Run]) -> None:
     """Retention does not count deleted runs, and leaves them until their own window has passed."""
     newest = RunFilter(created_after=T0 + 7 * DAY)
-    for rows in run_bulk.find_ended(writer, RunSelector(match_all=True, filter=newest)):
+    for rows in run_bulk.find_ended(writer, RunSelection(match_all=True, filter=newest)):
         run_bulk.mark_deleted(writer, rows, T0)
     deleted = list_deleted(writer, RunFilter(), 1000, 0)
     others = [run for run in many if run.id in visible(writer)]
@@ -319,14 +338,14 @@ def test_thousands_of_tasks(writer: Database, reader: Database, tasks: int) -> N
         some = replace(filter_, created_after=T0 + 5 * MINUTE, created_before=T0 + (tasks - 5) * MINUTE)
         page_runs, total = list_runs(reader, some, Sort("task_name", "asc"), limit=2, now_ms=T0)
         assert ([run.task_name for run in page_runs], total) == (names[5:7], tasks - 9)
-        slices = run_bulk.find_ended(reader, RunSelector(match_all=True, filter=some))
+        slices = run_bulk.find_ended(reader, RunSelection(match_all=True, filter=some))
         assert sum(len(json.loads(rows)) for rows in slices) == tasks - 9
 
 
 @pytest.mark.parametrize("name", ["\0", "\N{SYMBOL FOR NULL}", "%", "x" * 5000])
 def test_impossible_names(writer: Database, many: list[Run], name: str) -> None:
     """Impossible task names match no run, whichever index is used."""
-    selector = RunSelector(match_all=True, filter=RunFilter(task_name=name))
+    selector = RunSelection(match_all=True, filter=RunFilter(task_name=name))
     assert run_bulk.find_newest(writer, selector) == {}
     assert run_bulk.find_ended(writer, selector) == run_bulk.find_active(writer, selector) == []
     assert len(many) == count_runs(writer, RunFilter())

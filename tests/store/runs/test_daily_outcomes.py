@@ -66,6 +66,17 @@ def test_rolled_back_end(writer: Database, reader: Database) -> None:
     assert daily_outcomes.days(reader, "a", 0) == []
 
 
+def test_durations_of_all_units(writer: Database, reader: Database) -> None:
+    """The durations of several days are added up for each configured unit."""
+    for name in ("a", "idle"):
+        upsert_task(writer, name, "task", "{}")
+    for days_ago in (0, 1, 2, 3):
+        end(writer, at=T0 - days_ago * DAY_MS)
+        end(writer, "failed", at=T0 - days_ago * DAY_MS, ran_ms=50)
+    end(writer, task="gone")
+    assert daily_outcomes.durations(reader, TODAY - 2, TODAY - 1) == {"a": 300}
+
+
 def test_totals_of_configured_tasks(writer: Database, reader: Database) -> None:
     """Totals cover configured tasks, never expire, and include the time of the last end."""
     upsert_task(writer, "a", "task", "{}")

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from store.database import Database, open_reader, open_writer
-from store.runs.bulk import RunSelector, find_deleted, find_ended, find_expired, mark_deleted, purge, unmark_deleted
+from store.runs.bulk import RunSelection, find_deleted, find_ended, find_expired, mark_deleted, purge, unmark_deleted
+from store.runs.filter import RunFilter
 from store.runs.phases import FAILURES
-from store.runs.run_pages import Direction, Sort, SortField
+from store.runs.run_pages import Direction, Sort, SortField, count_runs, list_runs
 from store.runs.summary import summarize
-from store.runs.writes import Run, RunFilter, count_runs, get_run, insert_run, list_runs
+from store.runs.writes import Run, get_run, insert_run
 from tests.store.databases import database
 from tests.store.making import T0, counted, stored_counts
 from tests.store.oracle import arranged, listed, matches
@@ -51,7 +52,7 @@ def made_runs() -> list[Run]:
 
 
 def delete(writer: Database, ids: list[str]) -> int:
-    slices = find_ended(writer, RunSelector(ids=ids))
+    slices = find_ended(writer, RunSelection(ids=ids))
     return sum(mark_deleted(writer, rows, T0) for rows in slices)
 
 
@@ -156,7 +157,7 @@ def test_any_sequence_of_changes(writer: Database, steps: list[tuple[str, int | 
             insert_run(writer, run)
             visible[run.id] = run
             continue
-        selector = RunSelector(match_all=True, filter=RunFilter(task_name=None if value is None else str(value)))
+        selector = RunSelection(match_all=True, filter=RunFilter(task_name=None if value is None else str(value)))
         if action == "delete":
             moved = [run for run in visible.values() if matches(run, selector.filter) and run.status == "ended"]
             assert sum(mark_deleted(writer, rows, T0) for rows in find_ended(writer, selector)) == len(moved)
@@ -193,7 +194,7 @@ with db.transaction():
         at = T0 + n * 5 * 10**6
         insert_run(db, make_run(created_at=at, task_name=f"t{n % 7}", status="ended", end_reason="failed"))
 bulk.SLICE_ROWS = 10
-everything = bulk.RunSelector(match_all=True)
+everything = bulk.RunSelection(match_all=True)
 while True:
     for rows in bulk.find_ended(db, everything):
         os.write(1, b"-%d\\n" % bulk.mark_deleted(db, rows, T0))

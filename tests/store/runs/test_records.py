@@ -2,14 +2,17 @@ import pytest
 
 from store.database import Database
 from store.errors import Conflict, InstantTaken, StoreError
+from store.runs.filter import RunFilter
 from store.runs.ids import new_ulid
 from store.runs.phases import END_REASONS
+from store.runs.run_pages import list_runs
 from store.runs.writes import (
     Run,
     delete_run,
     get_run,
     has_runs,
     insert_run,
+    merge_refused,
     newest_successes,
     runs_from,
     unfinished_runs,
@@ -47,6 +50,8 @@ FULL = make_run(
     leftovers='["sleep (7)"]',
     failure_line=12,
     missed_count=3,
+    cause="too_short",
+    due_kind="retry",
 )
 
 
@@ -232,3 +237,23 @@ def test_newest_successes(writer: Database) -> None:
     ):
         insert_run(writer, make_run(task_name=name, status=status, end_reason=reason, scheduled_at=at))
     assert newest_successes(writer) == {"a": T0 + 1}
+
+
+def test_pending_run_becomes_part_of_a_record(writer: Database) -> None:
+    """A skipped run replaces its own row by more instants in the record of the same task, cause and period."""
+    period = (T0, T0 + 100)
+    runs = [make_run(scheduled_at=T0 + at) for at in (1, 99, 100)]
+    for run in runs:
+        insert_run(writer, run)
+    rows = [run._replace(status="ended", end_reason="skipped", cause="condition", ended_at=T0) for run in runs]
+    assert not merge_refused(writer, rows[0], *period)
+    update_run(writer, runs[0].id, status="ended", end_reason="skipped", cause="condition", ended_at=T0)
+    assert merge_refused(writer, rows[1], *period)
+    assert not update_run(writer, runs[1].id, status="ended", end_reason="skipped", ended_at=T0)
+    assert not merge_refused(writer, rows[2], T0 + 100, T0 + 200)
+    record = get_run(writer, runs[0].id)
+    assert record is not None
+    assert (record.scheduled_at, record.missed_count) == (T0 + 99, 2)
+    assert [run.id for run in unfinished_runs(writer)] == [runs[2].id]
+    shown, total = list_runs(writer, RunFilter(), limit=10, now_ms=T0)
+    assert ([run.id for run in shown], total) == ([runs[2].id, runs[0].id], 2)

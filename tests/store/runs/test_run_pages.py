@@ -6,10 +6,10 @@ from typing import Any, cast, get_args
 import pytest
 
 from store.database import Database, open_reader, open_writer
-from store.runs.filter import VISIBLE
+from store.runs.filter import VISIBLE, RunFilter
 from store.runs.phases import END_REASONS
-from store.runs.run_pages import Direction, Sort, SortField, _SortOrder
-from store.runs.writes import Run, RunFilter, count_runs, insert_run, list_runs
+from store.runs.run_pages import Direction, Sort, SortField, _SortOrder, count_runs, list_runs
+from store.runs.writes import Run, insert_run
 from tests.store.databases import BACKENDS, database, on_sqlite
 from tests.store.making import T0, make_run, store_run, ulid_of
 from tests.store.oracle import listed, matches

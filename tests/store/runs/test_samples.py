@@ -7,7 +7,7 @@ import pytest
 from store.database import Database
 from store.runs import bulk as run_bulk
 from store.runs import samples as run_samples
-from store.runs.bulk import RunSelector
+from store.runs.bulk import RunSelection
 from store.runs.samples import MOST, RECENT, STEP_MS, Point, Reading, Usage
 from store.runs.writes import insert_run
 from tests.store.making import make_run
@@ -132,7 +132,7 @@ def test_purged_with_the_run(writer: Database, reader: Database) -> None:
     for run_id in (A, B):
         insert_run(writer, make_run(id=run_id, status="ended", end_reason="succeeded", ended_at=T0))
         run_samples.store_readings(writer, 0, {run_id: [reading(1)]})
-    selector = RunSelector(ids=[A])
+    selector = RunSelection(ids=[A])
     for rows in run_bulk.find_ended(writer, selector):
         run_bulk.mark_deleted(writer, rows, T0)
     assert times(run_samples.of_ended(reader, A)) == [1]

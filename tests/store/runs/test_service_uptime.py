@@ -2,7 +2,7 @@
 
 from store import metrics
 from store.database import Database
-from store.metrics import Sample
+from store.metrics import MetricSample
 from store.runs.daily_outcomes import DAY_MS
 from store.runs.writes import insert_run
 from store.service_uptime import (
@@ -15,7 +15,7 @@ from store.service_uptime import (
     restarts_since,
     state_times,
 )
-from store.tasks import Instance, drop_instances, instances, set_instance
+from store.tasks import StoredInstance, drop_instances, instances, set_instance
 from tests.store.making import make_run
 
 DAY = 20_000
@@ -23,13 +23,13 @@ T0 = DAY * DAY_MS
 
 
 def became(db: Database, state: str, at: int, index: int = 0, run_id: str | None = None) -> None:
-    set_instance(db, Instance("web", index, state, run_id, at, 0))
+    set_instance(db, StoredInstance("web", index, state, run_id, at, 0))
 
 
 def test_time_by_day(writer: Database) -> None:
     """An ended state counts for each UTC day that it touches; changes of details count nothing."""
     became(writer, "running", T0 - 1000, run_id="r1")
-    set_instance(writer, Instance("web", 0, "running", "r1", T0 - 1000, 0, True, "serving"))
+    set_instance(writer, StoredInstance("web", 0, "running", "r1", T0 - 1000, 0, True, "serving"))
     became(writer, "backoff", T0 + 2 * DAY_MS + 500)
     became(writer, "running", T0 + 2 * DAY_MS + 700, run_id="r2")
     became(writer, "running", T0, index=1)
@@ -70,8 +70,8 @@ def test_newest_changes(writer: Database) -> None:
 def test_states_of_an_earlier_daemon(writer: Database) -> None:
     """A new daemon counts the states of an earlier one up to its last sample; states of surviving runs continue."""
     became(writer, "running", T0)
-    set_instance(writer, Instance("kept", 0, "running", "r", T0, 0))
-    metrics.add(writer, Sample(T0 + 50_000))
+    set_instance(writer, StoredInstance("kept", 0, "running", "r", T0, 0))
+    metrics.add(writer, MetricSample(T0 + 50_000))
     now = T0 + 90_000
     close_earlier(writer, now, {"kept"})
     close_earlier(writer, now, {"kept"})

@@ -11,10 +11,11 @@ import pytest
 
 from store.database import Database, open_reader, open_writer
 from store.runs.deleted import list_deleted
+from store.runs.filter import RunFilter
 from store.runs.ids import new_ulid
 from store.runs.phases import END_REASONS
-from store.runs.run_pages import Direction, Sort, SortField
-from store.runs.writes import RunFilter, delete_run, insert_run, list_runs
+from store.runs.run_pages import Direction, Sort, SortField, list_runs
+from store.runs.writes import delete_run, insert_run
 from store.tasks import ended_since
 from tests.store.making import T0, make_run, restore_run
 

@@ -5,9 +5,10 @@ import random
 import pytest
 
 from store.database import Database
+from store.runs.filter import RunFilter
 from store.runs.phases import FAILURES
 from store.runs.summary import summarize
-from store.runs.writes import Run, RunFilter, delete_run, insert_run
+from store.runs.writes import Run, delete_run, insert_run
 from tests.store.making import T0, make_run
 from tests.store.oracle import matches
 

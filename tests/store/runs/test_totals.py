@@ -5,13 +5,15 @@ import pytest
 
 from store.database import Database
 from store.runs.daily_outcomes import prune
+from store.runs.filter import RunFilter
 from store.runs.phases import END_REASONS
-from store.runs.totals import Span, spans
-from store.runs.writes import RunFilter, count_runs, delete_run, insert_run, update_run
+from store.runs.run_pages import count_runs
+from store.runs.totals import BucketRange, spans
+from store.runs.writes import delete_run, insert_run, update_run
 from tests.store.making import T0, counted, make_run, restore_run, stored_counts
 
 
-def times(parts: Iterable[Span]) -> list[int]:
+def times(parts: Iterable[BucketRange]) -> list[int]:
     """Every ms that bounded spans cover."""
     numbers: list[int] = []
     for width, start, end in parts:
@@ -31,10 +33,10 @@ def test_spans(widths: tuple[int, ...]) -> None:
 
 def test_open_spans() -> None:
     """A range without an end is covered by buckets without an end."""
-    assert list(spans(None, None, (4, 2))) == [Span(4, None, None)]
-    assert list(spans(17, None, (4, 2))) == [Span(4, 2, None), Span(2, 5, 8), Span(0, 17, 20)]
-    assert list(spans(None, 17, (4, 2))) == [Span(4, None, 1), Span(0, 16, 17)]
-    assert list(spans(None, 5, ())) == [Span(0, None, 5)]
+    assert list(spans(None, None, (4, 2))) == [BucketRange(4, None, None)]
+    assert list(spans(17, None, (4, 2))) == [BucketRange(4, 2, None), BucketRange(2, 5, 8), BucketRange(0, 17, 20)]
+    assert list(spans(None, 17, (4, 2))) == [BucketRange(4, None, 1), BucketRange(0, 16, 17)]
+    assert list(spans(None, 5, ())) == [BucketRange(0, None, 5)]
 
 
 def test_counters_follow_every_change(writer: Database) -> None:

@@ -139,7 +139,7 @@ def test_command(ringward: Ringward, tmp_path: Path) -> None:
     assert result.exit_code == exit_codes.REFUSED
     assert "1 task, 1 service" in result.output
     assert ringward("validate", str(target), plain=True).exit_code == exit_codes.OK
-    assert "# LOOK AT THIS: logging = {'driver': 'gelf'} is not carried over" in target.read_text()
+    assert "# CHECK: logging = {'driver': 'gelf'} is not converted" in target.read_text()
     source.write_text("services:\n  one:\n    image: i\n")
     assert ringward("import", "compose", str(source), plain=True).exit_code == exit_codes.OK
 
@@ -267,11 +267,11 @@ def test_options(tmp_path: Path, line: str, option: str) -> None:
     ],
 )
 def test_settings_not_carried_over_are_reported(tmp_path: Path, line: str, note: str) -> None:
-    """Settings that are not carried over are listed in the file and make the exit status 1."""
+    """Settings that are not converted are listed in the file and make the exit status 1."""
     outcome, _, _ = service(tmp_path, line)
     assert mentions(outcome, "services.one", note)
     assert any(note in str(loss) for loss in outcome.lost)
-    assert any(text.startswith("# LOOK AT THIS") and note in text for text in outcome.toml("a test").splitlines())
+    assert any(text.startswith("# CHECK") and note in text for text in outcome.toml("a test").splitlines())
 
 
 def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_values_of_the_wrong_kind(tmp_path: Path) -> None:
     )
     assert {"b"} <= units.keys()
     for name in ("a", "c", "e"):
-        assert mentions(outcome, f"services.{name}", "is not carried over")
+        assert mentions(outcome, f"services.{name}", "is not converted")
     for text in (
         "services: { a: { image: i, depends_on: 5 } }",
         "services: { a: { image: i, labels: 5 } }",
@@ -300,3 +300,105 @@ def test_project_names(tmp_path: Path) -> None:
     outcome = Outcome()
     compose.read(os.fspath(directory / "c.yaml"), "services: { a: { image: i } }", outcome)
     assert next(unit.name for unit in outcome.units) == "myshopd-networks"
+
+
+def test_variables_without_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name without a value takes it from the environment, or else from ``.env``, as does the project's name."""
+    (tmp_path / ".env").write_text("A=file\nB=file\nCOMPOSE_PROJECT_NAME=shop\n")
+    monkeypatch.setenv("A", "here")
+    for name in ("B", "C", "COMPOSE_PROJECT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    text = "services:\n  one:\n    image: i\n    environment:\n      A:\n      B:\n      C:\n"
+    outcome, units, _ = imported(tmp_path, text)
+    assert units["one"]["env"] == {"A": "here", "B": "file"}
+    assert "shop-networks" in units
+    assert mentions(outcome, "environment: C has no value here")
+
+
+def test_network_settings(tmp_path: Path) -> None:
+    """A network is internal if the file says so, and settings that are not converted are reported by name."""
+    text = """
+name: p
+services: { one: { image: i, networks: [back, front] } }
+networks:
+  back: { internal: true, driver: macvlan, ipam: { driver: default } }
+  front: { internal: "false" }
+"""
+    outcome, units, _ = imported(tmp_path, text)
+    run = units["p-networks"]["run"]
+    assert "docker network create --internal --driver=macvlan p_back\n" in run
+    assert run.endswith("docker network create p_front")
+    assert mentions(outcome, "networks.back", "created without ipam")
+    assert not mentions(outcome, "networks.front")
+
+
+def test_booleans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A boolean can be the text of a variable, which compose converts."""
+    monkeypatch.setenv("YES", "true")
+    lines = ("read_only: ${YES}", "init: 'false'", "stdin_open: 'yes'", "healthcheck: { test: x, disable: '${YES}' }")
+    outcome, definition, options = service(tmp_path, *lines, "restart: on-failure:0")
+    assert "--read-only" in options
+    assert "--init" not in options
+    assert (definition["stdin"], "ready" in definition, definition["restart_attempts"]) == ("open", False, "unlimited")
+    assert not outcome.lost
+    assert service(tmp_path, "healthcheck: { test: x, interval: 0s }")[1]["ready"]["every"] == "30s"
+
+
+@pytest.mark.parametrize(
+    "text", ["services: { a: { image: i }, a: { image: j } }", "services:\n  a:\n    x: 1\n    x: 2\n"]
+)
+def test_keys_that_occur_twice(text: str) -> None:
+    """A file with a key twice is refused, as by docker compose."""
+    with pytest.raises(UnreadableFile, match=r"^x:\d: (a|x) occurs twice"):
+        compose.read("x", text, Outcome())
+
+
+def test_references_in_env_files(tmp_path: Path) -> None:
+    """References to variables in a file of variables, which compose replaces, are reported."""
+    (tmp_path / "web.env").write_text("A=1\nB=${A}/x\n")
+    (tmp_path / "web.env").chmod(0o600)
+    assert mentions(service(tmp_path, "env_file: web.env")[0], "web.env: variables in the value of B")
+
+
+def test_sysctl_without_a_value(tmp_path: Path) -> None:
+    """A kernel parameter without a value is reported."""
+    assert mentions(service(tmp_path, "sysctls: [net.core.somaxconn]")[0], "sysctls", "is not converted")
+
+
+def test_settings_of_ofelia(tmp_path: Path) -> None:
+    """Booleans of ofelia are read in any spelling, and those that change something are reported."""
+    labels = ("schedule: '@daily'", "image: i", "command: c", "no-overlap: 'True'", "delete: 'false'")
+    lines = ("labels:", *(f"  ofelia.job-run.dump.{label}" for label in labels))
+    outcome = service(tmp_path, *lines)[0]
+    (dump,) = (unit for unit in outcome.units if unit.name == "dump")
+    assert dump.keys["on_overlap"] == "skip"
+    assert mentions(outcome, "job-run.dump", "delete = false is not converted")
+    assert not service(tmp_path, *lines[:-1], "  ofelia.job-run.dump.delete: 'true'")[0].lost
+
+
+def test_terminals_with_open_input(tmp_path: Path) -> None:
+    """A container with a terminal is not interactive: docker run refuses a terminal whose input is not one itself."""
+    _, definition, options = service(tmp_path, "tty: true", "stdin_open: true")
+    assert "--tty" in options
+    assert "--interactive" not in options
+    assert "stdin" not in definition
+
+
+@pytest.mark.parametrize(
+    ("restart", "attempts", "lost"),
+    [
+        ("on-failure:5", 5, False),
+        ("on-failure", 3, True),
+        ("on-failure:0", 3, True),
+        ("always", 3, True),
+        ("no", 3, False),
+    ],
+)
+def test_restarts_of_tasks(tmp_path: Path, restart: str, attempts: int, lost: bool) -> None:
+    """A service that others wait for is retried as often as it would be restarted; another number is reported."""
+    one = f"one: {{ image: i, restart: '{restart}' }}"
+    two = "two: { image: i, depends_on: { one: { condition: service_completed_successfully } } }"
+    outcome, units, _ = imported(tmp_path, f"services: {{ {one}, {two} }}")
+    assert units["one"]["retry_attempts"] == attempts
+    assert bool(outcome.lost) == lost
+    assert mentions(outcome, "services.one", f"restart = {restart.partition(':')[0]}", f"{attempts} retries") == lost

@@ -28,7 +28,7 @@ def test_cron(ringward: Ringward) -> None:
 
 
 def test_systemd(ringward: Ringward) -> None:
-    """Each service that starts a program is carried over or reported as impossible."""
+    """Each service that starts a program is converted or reported as impossible."""
     files = [path for path in (PACKAGES / "lib/systemd/system").iterdir() if path.suffix in (".service", ".timer")]
     result = ringward("import", "systemd", "--json", *map(str, files), plain=True)
     document = json.loads(result.stdout)
@@ -37,13 +37,14 @@ def test_systemd(ringward: Ringward) -> None:
     assert services
     for path in services:
         noted = any(
-            note.startswith(f"{path}: ") and ("template" in note or "ExecStart" in note) for note in document["notes"]
+            str(path) in re.split(", |: ", note) and ("template" in note or "ExecStart" in note)
+            for note in document["notes"]
         )
         assert noted == (re.search(rf"^\[\w+\.{re.escape(path.stem)}\]$", document["toml"], re.MULTILINE) is None)
 
 
 def test_supervisord(ringward: Ringward, tmp_path: Path) -> None:
-    """Each line of the sample configuration, where all lines are comments, is carried over or reported."""
+    """Each line of the sample configuration, where all lines are comments, is converted or reported."""
     config = tmp_path / "supervisord.conf"
     config.write_text(re.sub(r"^;(\[|[a-z_]+=)", r"\1", SAMPLE.read_text(), flags=re.MULTILINE))
     result = ringward("import", "supervisord", "--json", str(config), plain=True)

@@ -131,7 +131,7 @@ no process
 
 
 def test_system_crontab(tmp_path: Path) -> None:
-    """Users, variables and schedules of a system crontab are carried over; an escaped percent sign is literal."""
+    """Users, variables and schedules of a system crontab are converted; an escaped percent sign is literal."""
     outcome = Outcome()
     crontab.read("shop", SYSTEM_CRONTAB, outcome, system=True)
     units = checked(outcome, tmp_path)
@@ -177,7 +177,7 @@ def test_job_input(tmp_path: Path, behind: str, given: str) -> None:
 
 
 def test_supervisord(tmp_path: Path) -> None:
-    """Programs are carried over, even from included files, with the settings that apply to all of them."""
+    """Programs are converted, even from included files, with the settings that apply to all of them."""
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "more.conf").write_text("[program:more]\ncommand=/bin/cat\nautorestart=false\n")
     outcome = Outcome()
@@ -299,6 +299,15 @@ def test_procfile(tmp_path: Path) -> None:
     assert mentions(outcome, "Procfile:6", "not a line of a Procfile")
 
 
+def test_procfile_commands_in_sequence(tmp_path: Path) -> None:
+    """A command of a Procfile continues after a part that fails, as with Foreman."""
+    outcome = Outcome()
+    procfile.read(str(tmp_path / "Procfile"), "web: false; echo $PORT\njob: true && echo 'a;b' | cat # c; d\n", outcome)
+    units = checked(outcome, tmp_path)
+    assert units["web"]["run"] == ["/bin/sh", "-c", "false; echo $PORT"]
+    assert units["job"]["run"] == "true && echo 'a;b' | cat # c; d"
+
+
 def test_names_are_valid_and_unique(tmp_path: Path) -> None:
     """Any name in the other program becomes a valid and unique one."""
     outcome = Outcome()
@@ -308,17 +317,40 @@ def test_names_are_valid_and_unique(tmp_path: Path) -> None:
     assert list(units)[:3] == ["a-b-c", "a-b-c-2", "task"]
 
 
-def test_unreadable_unit_does_not_stop_the_import() -> None:
-    """A command with unclosed quotes is reported with its place, and all other units are carried over."""
+def test_changed_names_are_reported() -> None:
+    """A name that is there twice, or that cannot stay as it is, is reported, unless the importer invented it."""
     outcome = Outcome()
-    text = '[program:broken]\ncommand=/bin/sh -c "oops\n[program:sound]\ncommand=/bin/true\n'
+    for name, place in (("web", "one"), ("web", "two"), ("a b", "three")):
+        outcome.add("services", name, {"run": "true"}, place)
+    for place in ("four", "five"):
+        outcome.add("tasks", "job", {"run": "true"}, place, invented=True)
+    assert outcome.notes == ["two: there is another web: is named web-2 here", "three: is named a-b here"]
+    assert "# CHECK: there is another web: is named web-2 here\n[services.web-2]" in outcome.toml("a test")
+
+
+def test_note_about_many_units() -> None:
+    """A note that holds for many units stands once, at the top, and names them all."""
+    outcome = Outcome()
+    for place in ("one", "two"):
+        outcome.note(place, "is different")
+        outcome.advise(place, f"is {place}")
+        outcome.add("services", place, {"run": "true"}, place)
+    assert outcome.notes == ["one, two: is different", "one: is one", "two: is two"]
+    toml = outcome.toml("a test")
+    assert toml.count("is different") == 1
+    assert toml.index("# CHECK: one, two: is different") < toml.index("# Note: is one\n[services.one]")
+
+
+def test_unreadable_unit_does_not_stop_the_import() -> None:
+    """A command with unclosed quotes is reported with its place, and all other units are converted."""
+    outcome = Outcome()
+    text = '[program:broken]\ncommand=/bin/sh -c "oops\n[program:sound]\ncommand=/bin/true\nautorestart=true\n'
     supervisord.read("shop.conf", text, outcome)
     broken, sound = ('[Service]\nExecStart=/bin/sh -c "oops\n', "[Service]\nExecStart=/bin/true\n")
     systemd.read({"b.service": broken, "s.service": sound}, outcome)
     assert [unit.name for unit in outcome.units] == ["sound", "s"]
     assert [str(note) for note in outcome.lost] == [
-        "shop.conf [program:broken]: is not carried over: No closing quotation",
-        "b.service: is not carried over: No closing quotation",
+        "shop.conf [program:broken], b.service: is not converted: No closing quotation"
     ]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from supervisor.config.files.lookup import SYSTEM_DATA, SYSTEM_FILE
 from supervisor.tools.service import systemd_plan
 from supervisor.tools.service.detection import KINDS
-from supervisor.tools.service.init_plans import OPENRC_SCRIPT, RUNIT_DIRECTORY, S6_DIRECTORY, plan
+from supervisor.tools.service.init_plans import OPENRC_LOGROTATE, OPENRC_SCRIPT, RUNIT_DIRECTORY, S6_DIRECTORY, plan
 from supervisor.tools.service.plan import DEFAULT_PROGRAM, File, InstallOptions
 from tests.support.paths import ROOT
 
@@ -17,6 +17,7 @@ NAMES = {
     systemd_plan.SYSUSERS: "systemd/sysusers.conf",
     systemd_plan.TMPFILES: "systemd/tmpfiles.conf",
     OPENRC_SCRIPT: "openrc/ringward",
+    OPENRC_LOGROTATE: "openrc/ringward.logrotate",
 }
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -41,6 +42,21 @@ def test_shipped_files_match_the_command() -> None:
     there = [path for kind in ("systemd", "openrc", "s6", "runit") for path in (DEPLOY / kind).rglob("*")]
     by_path = {path: (path.read_text(), stat.S_IMODE(path.stat().st_mode)) for path in there if path.is_file()}
     assert by_path == expected
+
+
+@pytest.mark.skipif(shutil.which("logrotate") is None, reason="needs logrotate")
+def test_openrc_log_is_rotated(tmp_path: Path) -> None:
+    """Logrotate accepts the file, and the log goes on in the file that supervise-daemon has open."""
+    log, config = tmp_path / "ringward.log", tmp_path / "logrotate"
+    config.write_text((DEPLOY / "openrc/ringward.logrotate").read_text().replace("/var/log/ringward.log", str(log)))
+    config.chmod(0o644)
+    with log.open("a") as file:
+        print("before", file=file, flush=True)
+        words = ["logrotate", "--force", "--state", str(tmp_path / "state"), str(config)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        print("after", file=file, flush=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert (log.read_text(), (tmp_path / "ringward.log.1").read_text()) == ("after\n", "before\n")
 
 
 @pytest.mark.parametrize("user", [None, "ringward"])

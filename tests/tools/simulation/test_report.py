@@ -76,3 +76,14 @@ def test_too_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     played(tmp_path, text, 6 * DAY_MS // 3_600_000)
     with pytest.raises(TooManyInstants):
         played(tmp_path, text, 7 * DAY_MS // 3_600_000)
+
+
+def test_window(tmp_path: Path) -> None:
+    """Times in a window are closed, or become one run at its end."""
+    window = '[windows.w]\ncron = "0 6 * * *"\nduration = "2h30m"\ninstants = "{}"\n'
+    window += '[tasks.a]\nrun = "x"\ncron = "0 * * * *"\n'
+    for instants, run, closed in (("skip", 22, 3), ("defer", 23, 0)):
+        (task,) = played(tmp_path, window.format(instants), 25).to_dict()["tasks"]
+        assert (task["run"], task["closed"]) == (run, closed)
+    skipping = played(tmp_path, window.format("skip"), 25).to_dict()
+    assert skipping["closedDays"] == [{"date": "2026-10-25", "task": "a", "calendar": "w", "times": 3}]

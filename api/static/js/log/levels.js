@@ -79,7 +79,7 @@ export function isAtLeast(line, least) {
  */
 export function placeInTrace(line, before) {
   const text = line.text;
-  const follows = before?.n === line.n - 1 && before.stream === line.stream && before.frame !== undefined;
+  const follows = before?.n === line.n - 1 && before.stream === line.stream && before.runId === line.runId && before.frame !== undefined;
   const frame = FRAME.test(text) || (follows && /^\s+\S/.test(text));
   line.frame = frame ? (follows ? before.frame + 1 : 0) : undefined;
   line.trace = frame ? (follows ? before.trace : line.n) : undefined;

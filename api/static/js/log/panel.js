@@ -5,13 +5,15 @@ import { HOURS_24, count, moment, number } from "../format.js";
 import { isOpen } from "../parts/dialog.js";
 import { Icon } from "../parts/icon.js";
 import { toast } from "../parts/toasts.js";
+import { link } from "../routes.js";
 import { remember, remembered } from "../taste.js";
 import { PositionBar } from "./bar.js";
 import { showFrames } from "./frames.js";
-import { Hits, SearchField, finder, useSearch } from "./search.js";
+import { NARROW } from "./rows.js";
+import { Hits, SearchField, finder, parametersOf, useSearch } from "./search.js";
 import { LogView } from "./view.js";
 
-const MODES = [
+export const MODES = [
   ["clock", "Time of day"],
   ["start", "Since start"],
   ["delta", "Since previous line"],
@@ -23,7 +25,7 @@ const SIZES = [
   ["medium", "Medium text"],
   ["large", "Large text"],
 ];
-const LEAST = [
+export const LEAST = [
   ["", "All levels"],
   ["error", "Errors"],
   ["warn", "Warnings, errors"],
@@ -49,13 +51,14 @@ export const rangeText = ([first, last]) => (first === last ? String(first + 1) 
  * moved(changes): update the address. changes: some of {line, stream, level, filter}.
  * address(n): the permanent address of a line, or null.
  * taskName, runId: the logs to search. Without a task name there is no search field.
+ * everywhere: {path, scope} of a search in several units, instead of those two; its hits lead to their runs.
  * asked: the initial query; see `queryOf` in search.js. ask(query): called when the query changes; null clears it.
  * elsewhere(hit, query): go to a hit in another run of the task.
  * startMs: the start of the run, in milliseconds since the epoch.
  * fileName: the name of the downloaded file. oneStream: the log does not distinguish stdout, stderr and system.
  * loaded(): called once the first lines have loaded or failed to load.
  */
-export function LogPanel({ source, at = {}, moved, address = () => null, taskName, runId, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false, loaded }) {
+export function LogPanel({ source, at = {}, moved, address = () => null, taskName, runId, everywhere, asked = null, ask, elsewhere, startMs = 0, title = "Log", fileName, oneStream = false, loaded }) {
   const scroll = useRef(null);
   const rows = useRef(null);
   const region = useRef(null);
@@ -64,13 +67,14 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
   const [, redraw] = useState(0);
   const [mode, setMode] = useState(remembered("log-times", "clock"));
   const [size, setSize] = useState(remembered("log-size", "medium"));
-  const [wrap, setWrap] = useState(remembered("log-wrap", "no") === "yes");
+  const [wrap, setWrap] = useState(remembered("log-wrap", NARROW ? "yes" : "no") === "yes");
   const [whole, setWhole] = useState(false);
   const [tools, setTools] = useState(innerWidth > WIDE_PX);
   const [wanted, setWanted] = useState({ stream: at.stream ?? "", level: at.level ?? "", text: at.filter ?? "" });
   const [query, setQuery] = useState(asked);
   const all = query?.all ?? false;
-  const found = useSearch(taskPath(taskName, "log/search"), { runId: all ? undefined : runId }, query, `${runId} ${all}`);
+  const { path, scope } = everywhere ?? { path: taskPath(taskName, "log/search"), scope: { runId: all ? undefined : runId } };
+  const found = useSearch(path, scope, query, JSON.stringify(scope));
   const range = at.range ?? null;
   const search = (next) => {
     setQuery(next);
@@ -172,15 +176,15 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
     if (event.key === "Home") toFirst();
     else if (event.key === "End" || event.key === "f") log.toEnd();
     else if (event.key === "F") setWhole(!whole);
-    else if (event.key === "n" && query) step(1);
-    else if (event.key === "N" && query) step(-1);
+    else if (event.key === "n" && query && !everywhere) step(1);
+    else if (event.key === "N" && query && !everywhere) step(-1);
     else return;
     event.preventDefault();
     event.stopPropagation();
   };
   const press = (event) => {
     const n = Number(event.target.closest("a.n")?.parentElement.dataset.n ?? Number.NaN);
-    if (Number.isNaN(n) || !moved || event.ctrlKey || event.metaKey) return;
+    if (Number.isNaN(n) || !moved || everywhere || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     const first = event.shiftKey && range ? range[0] : n;
     const pressed = [Math.min(first, n), Math.max(first, n)];
@@ -206,7 +210,7 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
   return html`<section class="card log-card ${whole ? "whole" : ""}" aria-label=${title}>
     <div class="log-tools">
       <h2>${title}</h2>
-      ${taskName && html`<${SearchField} search=${(next) => search(next && { ...next, all })} label="Search this log" initial=${asked} />`}
+      ${(taskName || everywhere) && html`<${SearchField} search=${(next) => search(next && { ...next, all })} label=${everywhere ? "Search these logs" : "Search this log"} initial=${asked} />`}
       <form class="row" onSubmit=${(event) => {
         event.preventDefault();
         goTo(event.target.elements.to.value).catch((error) => toast(error.message, { bad: true }));
@@ -249,11 +253,12 @@ export function LogPanel({ source, at = {}, moved, address = () => null, taskNam
     html`<${Hits}
       found=${found}
       pattern=${finder(query)}
-      label=${(hit) => (all ? moment(hit.ts) : number(hit.n + 1))}
-      choose=${toHit}
+      label=${(hit) => (everywhere ? `${hit.taskName} ${moment(hit.ts)}` : all ? moment(hit.ts) : number(hit.n + 1))}
+      address=${(hit) => link("run", hit.runId, { line: hit.n + 1, ...parametersOf(query) })}
+      choose=${everywhere ? undefined : toHit}
       at=${hitAt}
-      step=${step}
-      tools=${html`<button class="link" onClick=${() => search({ ...query, all: !all })}>${all ? "Search this run only" : `Search all runs of ${taskName}`}</button>`}
+      step=${everywhere ? undefined : step}
+      tools=${taskName && html`<button class="link" onClick=${() => search({ ...query, all: !all })}>${all ? "Search this run only" : `Search all runs of ${taskName}`}</button>`}
     />`}
     ${log?.loaded && filtered && html`<${Looked} log=${log} />`}
     <div class="log size-${size} ${wrap ? "wrap" : ""} ${mode === "none" ? "no-times" : ""} ${oneStream ? "one-stream" : ""}">

@@ -5,11 +5,14 @@ import { fill, isPlain } from "./text.js";
 
 const SHOWN_FRAMES = 2; // frames that stay visible when a stack trace is folded
 
+/** Whether the screen is a phone's, on which lines wrap and their times have no milliseconds. */
+export const NARROW = matchMedia("(max-width: 800px)").matches;
+
 const CLOCK = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit",
   minute: "2-digit",
   second: "2-digit",
-  fractionalSecondDigits: 3,
+  fractionalSecondDigits: NARROW ? undefined : 3,
 });
 
 /** Wrap `format` to cache its last result: in a burst, most lines have the timestamp of the line before. */
@@ -72,6 +75,7 @@ export function fillRow(row, line, before, look) {
   row.className = `log-row ${line.stream}${line.continued ? " continued" : ""}${level ? ` level-${level}` : ""}`;
   row.dataset.n = line.n;
   say(number, line.name ?? (line.continued ? "⋯" : String(line.n + 1)));
+  number.className = line.colour === undefined ? "n" : `n unit unit-${line.colour}`;
   const address = look.address(line.n);
   if (address) number.href = address;
   else number.removeAttribute("href");

@@ -60,10 +60,6 @@ export function useSearch(address, scope, query, about) {
         scanned += page.scannedBytes;
         at = page.nextCursor;
         next.current = at ?? null;
-        if (page.cut) {
-          setFound({ hits: [...hits], done: true, error: new Error(`The search ended early: ${page.cut}`), scanned });
-          return;
-        }
         setFound({ hits: [...hits], done: !at, error: null, scanned });
         if (!at) return;
       }
@@ -87,13 +83,19 @@ export function useSearch(address, scope, query, about) {
 
 /**
  * A list of hits. found: the result of `useSearch`. pattern: a RegExp to highlight, or null.
- * choose(hit): called when a hit is pressed. label(hit): the text before the hit. tools: further buttons.
+ * address(hit): the address of its line. choose(hit): called in its place when a hit is clicked, if given.
+ * label(hit): the text before the hit. tools: further buttons.
  * at: the index of the current hit, or null. step(by): move by 1 or -1; with it, the list shows only HITS at a time.
  */
-export function Hits({ found, pattern, choose, label, tools, at = null, step }) {
+export function Hits({ found, pattern, address, choose, label, tools, at = null, step }) {
   const { hits, done, error, scanned, hasMore, more } = found;
   const told = error ? error.message : `${count(hits.length, "hit")}${hasMore ? " so far" : ""}, ${size(scanned)} searched${done ? "" : " …"}`;
   const begin = Math.max(0, Math.min((at ?? 0) - HITS / 2, hits.length - HITS));
+  const press = (event, hit) => {
+    if (!choose || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    choose(hit);
+  };
   const shown = step ? hits.slice(begin, begin + HITS) : hits;
   return html`<div>
     <p class="log-foot ${error ? "problem" : ""}" role="status">${told}
@@ -107,7 +109,7 @@ export function Hits({ found, pattern, choose, label, tools, at = null, step }) 
     </p>
     ${shown.length > 0 &&
     html`<ul class="hits" aria-label="Hits">
-      ${shown.map((hit) => html`<li key=${hit.runId + hit.n}><button aria-current=${hits[at] === hit ? "true" : undefined} onClick=${() => choose(hit)}><span class="n">${label(hit)}</span><${Text} text=${hit.text} pattern=${pattern} /></button></li>`)}
+      ${shown.map((hit) => html`<li key=${hit.runId + hit.n}><a href=${address(hit)} aria-current=${hits[at] === hit ? "true" : undefined} onClick=${(event) => press(event, hit)}><span class="n">${label(hit)}</span><${Text} text=${hit.text} pattern=${pattern} /></a></li>`)}
     </ul>`}
   </div>`;
 }
@@ -116,7 +118,7 @@ function Text({ text, pattern }) {
   const box = useRef(null);
   useEffect(() => {
     box.current.replaceChildren();
-    fill(box.current, text, pattern);
+    fill(box.current, text, pattern, undefined, false);
   }, [text, String(pattern)]);
   return html`<span class="clip" ref=${box}></span>`;
 }

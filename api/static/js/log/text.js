@@ -9,13 +9,20 @@ const CLASSES = ["bold", "italic", "underline", "strikethrough"];
 /** Whether a text has no colours, links or highlights, so that a single text node can show it. */
 export const isPlain = (text, found, begin = PLAIN) => !found && begin === PLAIN && !hasEscapes(text) && !text.includes("://");
 
-/** Append `text` to `element`, highlight matches of `found` (a global RegExp or null), and return the final style. */
-export function fill(element, text, found, begin = PLAIN) {
-  const { parts, end } = parse(text, begin);
+/**
+ * Append `text` to `element`, highlight matches of `found` (a global RegExp or null), and return the final style.
+ * linked: whether its addresses become links, which must not be inside another link.
+ */
+export function fill(element, text, found, begin = PLAIN, linked = true) {
+  const { parts, end } = parse(text.replace(/^\ufeff/, ""), begin);
+  const whole = parts.map((part) => part.text).join("");
+  const hits = found ? [...whole.matchAll(found)].map((match) => [match.index, match.index + match[0].length]) : [];
+  let at = 0;
   for (const part of parts) {
-    const place = part.style === PLAIN ? element : element.appendChild(styled(part.style));
-    if (part.style.link) mark(place, part.text, found);
-    else link(place, part.text, found);
+    const place = part.style === PLAIN ? element : element.appendChild(styled(linked ? part.style : { ...part.style, link: null }));
+    if (part.style.link || !linked) mark(place, part.text, at, hits);
+    else link(place, part.text, at, hits);
+    at += part.text.length;
   }
   return end;
 }
@@ -51,33 +58,30 @@ function trimmed(address) {
   }
 }
 
-function link(element, text, found) {
+function link(element, text, at, hits) {
   let from = 0;
   for (const match of text.includes("://") ? text.matchAll(ADDRESS) : []) {
     const address = trimmed(match[0]);
     const target = webAddress(address);
     if (!target) continue;
-    mark(element, text.slice(from, match.index), found);
-    mark(element.appendChild(anchor(target)), address, found);
+    mark(element, text.slice(from, match.index), at + from, hits);
+    mark(element.appendChild(anchor(target)), address, at + match.index, hits);
     from = match.index + address.length;
   }
-  mark(element, text.slice(from), found);
+  mark(element, text.slice(from), at + from, hits);
 }
 
-function mark(element, text, found) {
-  if (!text) return;
-  if (!found) {
-    element.append(text);
-    return;
-  }
+/** Append a part of a line that begins at offset `at`; highlight what belongs to `hits`, the matches in the line. */
+function mark(element, text, at, hits) {
   let from = 0;
-  for (const match of text.matchAll(found)) {
-    if (!match[0]) continue;
-    element.append(text.slice(from, match.index));
-    const hit = document.createElement("mark");
-    hit.textContent = match[0];
-    element.append(hit);
-    from = match.index + match[0].length;
+  for (const hit of hits) {
+    const [first, last] = hit.map((offset) => Math.min(Math.max(offset - at, 0), text.length));
+    if (first === last) continue;
+    element.append(text.slice(from, first));
+    const made = document.createElement("mark");
+    made.textContent = text.slice(first, last);
+    element.append(made);
+    from = last;
   }
-  element.append(text.slice(from));
+  if (from < text.length) element.append(text.slice(from));
 }

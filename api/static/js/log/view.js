@@ -12,7 +12,6 @@ import { throttle } from "../state.js";
 import { plain } from "./escapes.js";
 import { isAtLeast, placeInTrace } from "./levels.js";
 import { regionRows, textOf } from "./rows.js";
-import { EventStream } from "./stream.js";
 import { LineWindow } from "./window.js";
 
 const PAGE = 500;
@@ -25,6 +24,7 @@ const END_PX = 24;
 const PACE_MS = 33; // between two drawings of new lines
 const TOLD_MS = 100; // between two calls of `changed` for new lines
 const AGAIN_MS = 1000;
+const RELEASED = ["pointerup", "pointercancel"];
 
 /** Return [from, limit] of the first page of an unfiltered view. range: the lines to begin at, or null for the end. */
 export const firstPage = (range) => [range === null ? -PAGE : Math.max(0, range[0] - PAGE / 2), PAGE];
@@ -55,6 +55,7 @@ export class LogView {
     this.seenTo = 0; // every line below this number was there when the reader stopped following, or has been visible
     this.queue = [];
     this.behind = false; // the stream has dropped lines
+    this.held = false; // another log leads: reaching the end does not make this one follow it
     this.drawn = new Map(); // rows of the region that each stream is redrawing
     this.redrawn = false; // whether `drawn` has changed since the last drawing
     this.full = false;
@@ -70,8 +71,14 @@ export class LogView {
     this.onScroll = () => this.scrolled();
     scroll.addEventListener("scroll", this.onScroll, { passive: true });
     // Pressing a row stops following, so that new lines do not move the text while the reader selects it.
-    this.onPress = () => this.hold();
+    this.pressed = false;
+    this.onPress = (event) => {
+      this.pressed = event.button === 0;
+      this.hold();
+    };
+    this.onRelease = () => (this.pressed = false);
     rows.addEventListener("pointerdown", this.onPress, { passive: true });
+    for (const kind of RELEASED) document.addEventListener(kind, this.onRelease);
     this.onCopy = (event) => this.copied(event);
     document.addEventListener("copy", this.onCopy);
     this.unwatch = away.subscribe(() => (away.value ? this.disconnect() : this.connect()));
@@ -113,6 +120,7 @@ export class LogView {
     clearTimeout(this.pause);
     this.scroll.removeEventListener("scroll", this.onScroll);
     this.rows.removeEventListener("pointerdown", this.onPress);
+    for (const kind of RELEASED) document.removeEventListener(kind, this.onRelease);
     document.removeEventListener("copy", this.onCopy);
   }
 
@@ -128,6 +136,11 @@ export class LogView {
     const selection = getSelection();
     const some = !selection.isCollapsed && selection.rangeCount && this.rows.contains(selection.getRangeAt(0).commonAncestorContainer);
     return some ? selection.getRangeAt(0) : null;
+  }
+
+  /** Whether the reader has selected rows, or presses one to select some. */
+  get selecting() {
+    return this.pressed || this.selection !== null;
   }
 
   copied(event) {
@@ -342,11 +355,24 @@ export class LogView {
     await this.jump(page.lines[0]?.n ?? page.totalLines - 1);
   }
 
+  /** Scroll to the first line at or after the time `ts` (milliseconds since the epoch), or to the end before it. */
+  async showTime(ts) {
+    this.following = false;
+    this.held = true;
+    const within = () => this.lines.length && (this.lines[0].ts <= ts || this.lines[0].n <= this.first);
+    if (!within() || (this.lines.at(-1).ts < ts && this.end < this.total)) {
+      const page = await this.source.pageAt(new Date(ts).toISOString(), 1);
+      await this.jump(page.lines[0]?.n ?? page.totalLines - 1, { marked: false });
+    }
+    const line = this.lines.find((one) => one.ts >= ts);
+    this.scroll.scrollTop = line ? this.window.rowAt(line.n).offsetTop : this.scroll.scrollHeight;
+  }
+
   scrolled() {
     const { scrollTop, clientHeight, scrollHeight } = this.scroll;
     const atEnd = scrollHeight - scrollTop - clientHeight < END_PX;
     if (this.following && !atEnd && scrollTop < this.stuckAt - 1) this.following = false;
-    else if (!this.following && atEnd && this.loaded && !this.loading && this.end >= this.total && !this.selection) {
+    else if (!this.following && atEnd && this.loaded && !this.loading && !this.held && this.end >= this.total && !this.selecting) {
       this.following = true;
     }
     if (this.following) {
@@ -389,7 +415,7 @@ export class LogView {
         const top = this.scroll.scrollTop;
         this.window.prepend(lines);
         this.scroll.scrollTop = top + this.rows.scrollHeight - height;
-        if (!this.selection && this.window.trimEnd(MOST)) this.readTo = 0;
+        if (!this.selecting && this.window.trimEnd(MOST)) this.readTo = 0;
       },
     );
   }
@@ -405,7 +431,7 @@ export class LogView {
   }
 
   trimTop(most) {
-    const gone = this.selection ? 0 : this.window.trimTop(most);
+    const gone = this.selecting ? 0 : this.window.trimTop(most);
     if (gone) {
       this.noneBefore = false;
       this.lookedFrom = this.lines[0]?.n ?? 0;
@@ -497,7 +523,7 @@ export class LogView {
   connect() {
     if (this.events || this.finished || this.closed || !this.loaded || away.value) return;
     clearTimeout(this.again);
-    this.events = new EventStream(this.source.streamFrom(this.total), {
+    this.events = this.source.open(this.total, {
       // The stream sends current regions again, but omits regions that settled while it was closed.
       opened: () => {
         this.live = true;

@@ -3,14 +3,17 @@
 import { PLAIN, styleAfter } from "./escapes.js";
 import { fillRow, gapRow, newRow, timeText } from "./rows.js";
 
+/** Return what the style of a line carries over to: its stream, of its run where a log has several runs. */
+const outputOf = (line) => `${line.runId ?? ""}${line.stream}`;
+
 /**
  * Set `begin`, the initial style of each line, to the style at the end of the previous line of its stream.
  * styles: a Map of each stream's last style; it is updated.
  */
 function carry(lines, styles) {
   for (const line of lines) {
-    line.begin = styles.get(line.stream) ?? PLAIN;
-    styles.set(line.stream, styleAfter(line.text, line.begin));
+    line.begin = styles.get(outputOf(line)) ?? PLAIN;
+    styles.set(outputOf(line), styleAfter(line.text, line.begin));
   }
 }
 
@@ -54,7 +57,7 @@ export class LineWindow {
   /** Return a Map from each stream to the style at the end of its last line in the window. */
   styles() {
     const found = new Map();
-    for (const line of this.lines.toReversed()) if (!found.has(line.stream)) found.set(line.stream, styleAfter(line.text, line.begin));
+    for (const line of this.lines.toReversed()) if (!found.has(outputOf(line))) found.set(outputOf(line), styleAfter(line.text, line.begin));
     return found;
   }
 
@@ -83,11 +86,11 @@ export class LineWindow {
   restyle(styles) {
     let before;
     for (const line of this.lines) {
-      const style = styles.get(line.stream);
-      if (style && JSON.stringify(style) === JSON.stringify(line.begin)) styles.delete(line.stream);
+      const style = styles.get(outputOf(line));
+      if (style && JSON.stringify(style) === JSON.stringify(line.begin)) styles.delete(outputOf(line));
       else if (style) {
         line.begin = style;
-        styles.set(line.stream, styleAfter(line.text, style));
+        styles.set(outputOf(line), styleAfter(line.text, style));
         this.fill(this.rowAt(line.n), line, before);
       }
       if (!styles.size) return;

@@ -1,70 +1,66 @@
-// The audit page: lists the actions of all users, newest first. Only admins can read it.
+// The audit page: lists the actions of all users, newest first. Only admins can read it. The address has its filters.
 import { html } from "../../vendor/preact.js";
 import { get } from "../api.js";
-import { At, Badge, Card, Empty, Head, NotPermitted, Unloaded, useLoad, useTitle } from "../parts/basics.js";
+import { localMinute, toApi } from "../format.js";
+import { ACTIONS, operationName } from "../operations.js";
+import { At, Badge, Card, Empty, Head, NotPermitted, UnitLink, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { useOlder } from "../parts/older.js";
-import { isAdmin } from "../state.js";
+import { go, link, route } from "../routes.js";
+import { isAdmin, unitNamed } from "../state.js";
 
 const PAGE = 100;
-
-/** Names of operations, in the words of the buttons. */
-const ACTIONS = {
-  login: "Log in",
-  logout: "Log out",
-  runTask: "Run",
-  receiveHook: "Run by webhook",
-  startService: "Start",
-  stopService: "Stop",
-  restartService: "Restart",
-  pauseTask: "Pause schedule",
-  resumeTask: "Resume schedule",
-  acknowledgeTask: "Acknowledge",
-  acknowledgeRun: "Acknowledge",
-  unacknowledgeTask: "Undo acknowledgement",
-  startUnits: "Start several",
-  stopUnits: "Stop several",
-  restartUnits: "Restart several",
-  pauseUnits: "Pause several schedules",
-  resumeUnits: "Resume several schedules",
-  stopRun: "Stop run",
-  deleteRun: "Delete run",
-  bulkStopRuns: "Stop runs",
-  bulkDeleteRuns: "Delete runs",
-  bulkRestoreRuns: "Restore runs",
-  bulkRerunRuns: "Run again",
-  markNotificationRead: "Mark as read",
-  markNotificationUnread: "Mark as unread",
-  markAllNotificationsRead: "Mark all as read",
-  testNotifier: "Send test message",
-  reloadDaemon: "Reload configuration",
-  trustClock: "Confirm clock",
-  createToken: "Create token",
-  revokeToken: "Revoke token",
-  createUser: "Create account",
-  setUserPassword: "Change password",
-  removeUser: "Remove account",
-};
-/** Return the name of an operation; one that a newer daemon added is its id in words. */
-const words = (operation) => ACTIONS[operation] ?? operation.replace(/(?<=[a-z])(?=[A-Z])/g, " ").toLowerCase();
+const FILTERS = ["who", "operation", "target", "since", "until"];
+const RUN = /\b[0-9A-HJKMNP-TV-Z]{26}\b/;
 
 export function Audit() {
   useTitle("Audit");
-  const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/audit", { limit: PAGE }, signal) : null), []);
-  const { older, button } = useOlder("api/audit", PAGE, data);
+  const { query } = route.value;
+  const chosen = Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""]));
+  const parameters = { ...chosen, limit: PAGE };
+  const { data, error, reload } = useLoad(async (signal) => (isAdmin.value ? get("api/audit", parameters, signal) : null), [parameters]);
   if (!isAdmin.value) return html`<${NotPermitted} title="Audit">Only admins can read the audit log.</${NotPermitted}>`;
-  const items = [...(data?.items ?? []), ...older];
-  const look = (status) => (status < 400 ? { tone: "good", word: "ok", icon: "check" } : { tone: "bad", word: "rejected", icon: "cross" });
+  const set = (changes) => go(link("audit", { ...chosen, ...changes }), { replace: true });
+  const text = (name, label) => html`<label>${label}<input type="search" value=${chosen[name]} onChange=${(event) => set({ [name]: event.target.value.trim() })} /></label>`;
+  const time = (name, label) => html`<label>${label}<input type="datetime-local" value=${localMinute(chosen[name])} onChange=${(event) => set({ [name]: toApi(event.target.value) })} /></label>`;
+  const some = FILTERS.some((name) => chosen[name]);
   return html`<${Head} title="Audit" tools=${html`<button onClick=${reload}>Refresh</button>`} /><${Card} label="Audit">
+    <form class="filters" role="search" aria-label="Filter the audit" onSubmit=${(event) => event.preventDefault()}>
+      ${text("who", "User")}
+      <label>Action<select value=${chosen.operation} onChange=${(event) => set({ operation: event.target.value })}>
+        <option value="">any</option>${Object.entries(ACTIONS).map(([name, words]) => html`<option key=${name} value=${name}>${words}</option>`)}
+      </select></label>
+      ${text("target", "Target")}${time("since", "From")}${time("until", "Until")}
+      ${some && html`<button type="button" class="plain" onClick=${() => go(link("audit"), { replace: true })}>Clear filters</button>`}
+    </form>
     ${!data && html`<${Unloaded} error=${error} retry=${reload} rows=${8} />`}
-    ${data && !items.length && html`<${Empty}>No entries yet.</${Empty}>`}
-    ${items.length > 0 &&
-    html`<div class="scroll-x"><table>
+    ${data && html`<${Entries} key=${JSON.stringify(chosen)} first=${data} chosen=${chosen} some=${some} />`}
+  </${Card}>`;
+}
+
+function Entries({ first, chosen, some }) {
+  const { older, button } = useOlder("api/audit", PAGE, first, chosen);
+  const items = [...first.items, ...older];
+  const look = (status) => (status < 400 ? { tone: "good", word: "ok", icon: "check" } : { tone: "bad", word: "rejected", icon: "cross" });
+  if (!items.length) return html`<${Empty}>${some ? "No entries match these filters." : "No entries yet."}</${Empty}>`;
+  return html`<div class="scroll-x"><table>
       <thead><tr><th>Time</th><th>User</th><th>From</th><th>Action</th><th>Target</th><th>Result</th><th>Detail</th></tr></thead>
       <tbody>${items.map((one) => html`<tr key=${one.id}>
-        <td><${At} at=${one.at} /></td><td>${one.who ?? "unknown"}</td><td class="mono small">${one.from}</td><td>${words(one.operation)}</td>
-        <td class="mono small">${one.target ?? ""}</td><td><${Badge} look=${look(one.status)} /></td><td class="soft">${one.reason ?? one.result ?? ""}</td>
+        <td><${At} at=${one.at} /></td><td>${one.who ?? "unknown"}</td><td class="mono small">${one.from}</td><td>${operationName(one.operation)}</td>
+        <td class="small"><${Target} one=${one} /></td><td><${Badge} look=${look(one.status)} /></td><td class="soft"><${Detail} text=${one.reason ?? one.result ?? ""} /></td>
       </tr>`)}</tbody>
-    </table></div>`}
-    ${button}
-  </${Card}>`;
+    </table></div>
+    ${button}`;
+}
+
+/** The target of an entry; a run has the name of its task and a link. */
+function Target({ one }) {
+  if (one.taskName) return html`<a href=${link("run", one.target)}>run</a> of <${UnitLink} name=${one.taskName} />`;
+  if (unitNamed(one.target)) return html`<${UnitLink} name=${one.target} />`;
+  return html`<span class="mono">${one.target ?? ""}</span>`;
+}
+
+/** The text of an entry; the id of a single run is a link. */
+function Detail({ text }) {
+  const id = /^run (\S+)$/.exec(text)?.[1];
+  return id && RUN.test(id) ? html`<a href=${link("run", id)}>run</a>` : text;
 }

@@ -1,12 +1,14 @@
 // The daemon page: shows the daemon's version, configuration, problems and log.
 import { html, useMemo } from "../../vendor/preact.js";
+import { pauseAll } from "../actions.js";
 import { duration } from "../format.js";
 import { Ago, Badge, Card, Empty, NotPermitted, Skeleton, useTitle } from "../parts/basics.js";
+import { Icon } from "../parts/icon.js";
 import { Plan } from "../parts/plan.js";
 import { LogPanel } from "../log/panel.js";
 import { DaemonLog } from "../log/source.js";
 import { route } from "../routes.js";
-import { daemon, isAdmin, isLimited, now } from "../state.js";
+import { bundled, daemon, isAdmin, isLimited, mayOperate, now } from "../state.js";
 
 /** The daemon's problems, each with its subject. `ringward status` prints the same list. */
 function Problems({ daemon: one }) {
@@ -14,6 +16,7 @@ function Problems({ daemon: one }) {
     ...(one.databaseProblem ? [["Database", one.databaseProblem]] : []),
     ...one.configWarnings.map((text) => ["Configuration", text]),
     ...one.inotifyProblems.map((text) => ["File changes", text]),
+    ...(one.logProblems ?? []).map((text) => ["Logs", text]),
     ...one.exports.filter((each) => each.error).map((each) => [`Export ${each.name}`, each.error]),
   ];
   if (!found.length) return null;
@@ -26,9 +29,10 @@ export function Daemon() {
   const planned = route.value.query.get("plan") === "1";
   if (isLimited.value) return html`<${NotPermitted} title="Daemon">Your token is limited to some tasks and cannot see the daemon.</${NotPermitted}>`;
   const one = daemon.value;
-  return html`<h1>Daemon</h1>
+  return html`<div class="page-head"><h1>Daemon</h1><span class="spring"></span>
+      ${one && !one.pause && mayOperate.value && html`<button onClick=${pauseAll}><${Icon} name="pause" />Pause all schedules</button>`}</div>
     ${isAdmin.value && html`<${Plan} open=${planned} />`}
-    <${Card} title="This daemon" tools=${one && (one.schedulerActive ? html`<${Badge} look=${{ tone: "good", word: "scheduler running", icon: "check" }} />` : html`<${Badge} look=${{ tone: "warn", word: "scheduler restarting", icon: "redo" }} />`)}>
+    <${Card} title="This daemon" tools=${one && (one.schedulerActive ? html`<${Badge} look=${{ tone: "good", word: "scheduler running", icon: "check" }} />` : html`<${Badge} look=${{ tone: "warn", word: one.starting ? "starting" : "scheduler restarting", icon: "redo" }} />`)}>
       ${!one && html`<${Skeleton} />`}
       ${one &&
       html`<div class="body"><dl class="facts">
@@ -39,6 +43,7 @@ export function Daemon() {
         ${one.timezone && html`<div><dt>Time zone</dt><dd>${one.timezone}</dd></div>`}
         <div><dt>Database</dt><dd>${{ sqlite: "SQLite", postgresql: "PostgreSQL" }[one.store]}</dd></div>
         <div class="wide"><dt>Configuration</dt><dd class="mono">${one.configPath}</dd></div>
+        ${!bundled && html`<div class="wide"><dt>Dashboard</dt><dd>Not bundled, so pages load slowly over a network: run <code>make bundle</code>, then restart the daemon</dd></div>`}
         ${one.configLoadedAt && html`<div><dt>Loaded</dt><dd><${Ago} at=${one.configLoadedAt} /></dd></div>`}
       </dl></div>`}
     </${Card}>

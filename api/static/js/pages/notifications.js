@@ -3,6 +3,7 @@ import { html, useEffect } from "../../vendor/preact.js";
 import { attempt } from "../actions.js";
 import { get, post } from "../api.js";
 import { NotifyHere } from "../parts/browser_notifications.js";
+import { sentencesOf } from "../format.js";
 import { Ago, Badge, Card, Empty, Head, NotPermitted, UnitLink, Unloaded, useLoad, useTitle } from "../parts/basics.js";
 import { useOlder } from "../parts/older.js";
 import { Cause } from "../runs/cause.js";
@@ -17,11 +18,6 @@ const LOOKS = {
   info: { tone: "busy", word: "info", icon: "bell" },
 };
 
-/** Return the body of a notification without the id of its run, which has a button. */
-const withoutId = ({ body, runId }) => {
-  const prefix = `Run ${runId}: `;
-  return body.startsWith(prefix) ? body.charAt(prefix.length).toUpperCase() + body.slice(prefix.length + 1) : body;
-};
 
 export function Notifications() {
   useTitle("Notifications");
@@ -47,14 +43,14 @@ export function Notifications() {
     loadUnread();
   };
   const tools = html`<${NotifyHere} /><a class="button" href=${link("notifiers")}>Notifiers</a><button disabled=${!mayOperate.value || !unread.value} onClick=${markAll}>Mark all as read</button>`;
-  return html`<${Head} title="Notifications" tools=${tools} /><${Card} label="Notifications" className="attention">
+  return html`<${Head} title="Notifications" tools=${tools} /><${Card} label="Notifications" className="attention notifications">
     ${!data && html`<${Unloaded} error=${error} retry=${reload} rows=${6} />`}
     ${data && !items.length && html`<${Empty}>No notifications.</${Empty}>`}
     <ul>${items.map((one) => html`<li key=${one.id}>
       <${Badge} look=${LOOKS[one.severity]} />
       <div class="what">
         <p>${one.readAt ? one.title : html`<b>${one.title}</b>`}${one.count > 1 && html` <span class="badge">${one.count} times</span>`}</p>
-        <p class="small soft">${withoutId(one)}</p>
+        <p class="small soft">${sentencesOf(one)}</p>
         ${one.runId && one.severity !== "info" && html`<${Cause} id=${one.runId} />`}
         <p class="small faint"><${Ago} at=${one.lastOccurredAt} />${one.taskName && html`, <${UnitLink} name=${one.taskName} />`}</p>
       </div>

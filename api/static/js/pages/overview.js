@@ -1,19 +1,19 @@
-// The overview page: units that need attention, recent failures, the host, slots, the board of all units, running runs
+// The overview page: units that need attention, the host, the board of all units, recent failures, slots, running runs
 // and upcoming runs.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { acknowledge, unacknowledge } from "../actions.js";
 import { get } from "../api.js";
 import { attention } from "../attention.js";
-import { moment, relative, size } from "../format.js";
+import { count, exact, moment, relative, size } from "../format.js";
 import { listen } from "../live.js";
 import { Acknowledged } from "../units/acknowledged.js";
 import { Act, Ago, At, Badge, Card, Empty, Problem, Skeleton, UnitLink, useLoad, useTitle } from "../parts/basics.js";
-import { Board } from "../units/board.js";
+import { Board, useWide } from "../units/board.js";
 import { Cause, CauseLine, learn } from "../runs/cause.js";
 import { HostLine } from "../parts/host.js";
 import { Icon } from "../parts/icon.js";
 import { Slots, useSlots } from "../units/slots.js";
-import { UnitActions } from "../units/unit_actions.js";
+import { UnitActions, keysOf } from "../units/unit_actions.js";
 import { link } from "../routes.js";
 import { instanceOf, loadUnits, mayOperate, now, throttle, trouble, units } from "../state.js";
 import { FAILURES, ofRun, ofUnit } from "../states.js";
@@ -34,7 +34,8 @@ function lastWeek() {
 
 /**
  * Load the newest failure of each unit in the last RECENT_DAYS days, and reload when runs fail.
- * Return {failures, known}: `failures` is [{run, cause}]; `known` is false until the first response.
+ * Return {failures, unlisted, known}: `failures` is [{run, cause}], `unlisted` the number of further units; `known` is
+ * false until the first response.
  */
 function useFailures() {
   const { data, error, reload } = useLoad((signal) => get("api/runs/failures", { since: lastWeek(), limit: 50 }, signal), []);
@@ -45,11 +46,12 @@ function useFailures() {
   useEffect(() => {
     if (data) learn(data.items);
   }, [data]);
-  return { failures: data?.items ?? [], known: Boolean(data || error) };
+  const failures = data?.items ?? [];
+  return { failures, unlisted: (data?.total ?? 0) - failures.length, known: Boolean(data || error) };
 }
 
 /** Units that failed in the last RECENT_DAYS days but no longer need attention. */
-function Recent({ all, failures }) {
+function Recent({ all, failures, unlisted }) {
   const [more, setMore] = useState(false);
   const sick = new Set(attention(all, now.value).map(({ unit }) => unit.name));
   const found = failures.filter(({ run }) => !sick.has(run.taskName));
@@ -62,6 +64,7 @@ function Recent({ all, failures }) {
       <span class="clip why">${cause ? html`<${CauseLine} id=${run.id} cause=${cause} />` : html`<span class="soft">${ofRun(run).word}</span>`}</span>
     </li>`)}</ul>
     ${found.length > shown.length && html`<p class="body"><button class="link" onClick=${() => setMore(true)}>Show all ${found.length}</button></p>`}
+    ${unlisted > 0 && html`<p class="body soft">Not listed: ${count(unlisted, "more unit")} that failed earlier.</p>`}
   </${Card}>`;
 }
 
@@ -80,20 +83,21 @@ function Attention({ all, failures, known }) {
   const every = attention(all, now.value);
   const found = every.filter(({ unit }) => !unit.acknowledged);
   const acknowledged = every.filter(({ unit }) => unit.acknowledged);
-  const shown = more ? found : found.slice(0, 6);
-  return html`<${Card} title="Needs attention" className="attention" tools=${found.length > 0 && html`<span class="badge bad">${found.length}</span>`}>
+  const shown = more ? found : found.slice(0, useWide() ? 6 : 2); // at most a third of the screen; wider ones scroll
+  const tools = html`${found.length > shown.length && html`<button class="link" onClick=${() => setMore(true)}>Show all ${found.length}</button>`}
+    ${found.length > 0 && html`<span class="badge bad">${found.length}</span>`}`;
+  return html`<${Card} title="Needs attention" className=${more ? "attention" : "attention short"} tools=${tools}>
     ${!found.length && html`<p class="calm"><${Icon} name="check" />${acknowledged.length ? "All other tasks and services are fine." : "All good: no failed tasks, no failing services."}</p>`}
     <ul>${shown.map(
-      ({ unit, look, text, at, run }) => html`<li key=${unit.name}>
+      ({ unit, look, text, why, at, run, active }) => html`<li key=${unit.name} onKeyDown=${keysOf(unit)}>
         <${Badge} look=${look ?? ofUnit(unit)} />
         <div class="what"><p><${UnitLink} name=${unit.name} /> ${text}${at && html` <span class="soft"><${Ago} at=${at} /></span>`}</p>
-          <${Why} unit=${unit} run=${run} failures=${failures} known=${known} /></div>
+          ${why ? html`<span class="cause" title=${why}>${why}</span>` : html`<${Why} unit=${unit} run=${run} failures=${failures} known=${known} />`}</div>
         ${run && html`<a class="button" href=${link("run", run)}>Details</a>`}
         <button disabled=${!mayOperate.value} onClick=${() => acknowledge(unit.name)}>Acknowledge</button>
-        <${UnitActions} unit=${unit} />
+        <${UnitActions} unit=${unit} advised=${!active} />
       </li>`,
     )}</ul>
-    ${found.length > shown.length && html`<p class="body"><button class="link" onClick=${() => setMore(true)}>Show all ${found.length}</button></p>`}
     ${acknowledged.length > 0 && html`<details class="acknowledged"><summary>${acknowledged.length} acknowledged</summary>
       <ul>${acknowledged.map(({ unit, text }) => html`<li key=${unit.name}><div class="what"><p><${UnitLink} name=${unit.name} /> ${text}</p><p class="small"><${Acknowledged} unit=${unit} /></p></div>
         <${Act} disabled=${!mayOperate.value} run=${() => unacknowledge(unit.name)}>Undo</${Act}></li>`)}</ul>
@@ -144,7 +148,7 @@ function Coming({ all }) {
     <ul class="lines">${next.map((unit) => html`<li key=${unit.name}>
       <span class="clip"><${UnitLink} name=${unit.name} /></span>
       <span class="spring"></span>
-      <span class="small soft number" title=${unit.nextRunAt}><${At} at=${unit.nextRunAt} />, ${relative(unit.nextRunAt, now.value)}</span>
+      <span class="small soft number" title=${exact(unit.nextRunAt)}><${At} at=${unit.nextRunAt} />, ${relative(unit.nextRunAt, now.value)}</span>
     </li>`)}</ul>
   </${Card}>`;
 }
@@ -152,7 +156,7 @@ function Coming({ all }) {
 export function Overview() {
   useTitle("Overview");
   const all = units.value;
-  const { failures, known } = useFailures();
+  const { failures, unlisted, known } = useFailures();
   const { slots, known: slotsKnown } = useSlots();
   const [waited, setWaited] = useState(false);
   useEffect(() => {
@@ -172,9 +176,9 @@ export function Overview() {
   }
   return html`<h1 class="hidden-text">Overview</h1>
     <${Attention} all=${all} failures=${failures} known=${known} />
-    <${Recent} all=${all} failures=${failures} />
     <${HostLine} />
-    <${Slots} slots=${slots} />
     <${Board} all=${all} />
+    <${Recent} all=${all} failures=${failures} unlisted=${unlisted} />
+    <${Slots} slots=${slots} />
     <div class="cards"><${Running} all=${all} /><${Coming} all=${all} /></div>`;
 }

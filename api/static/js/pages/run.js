@@ -2,27 +2,29 @@
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { Refused, get, runPath } from "../api.js";
-import { duration, size, tookMs } from "../format.js";
+import { duration, percent, size, tookMs } from "../format.js";
 import { Attempts } from "../runs/attempts.js";
-import { Act, At, Card, Empty, Problem, RunBadge, Skeleton, Took, useLoad, useTitle } from "../parts/basics.js";
+import { Act, Ago, At, Card, Empty, Problem, RunBadge, Skeleton, Took, useLoad, useTitle } from "../parts/basics.js";
 import { CauseLine } from "../runs/cause.js";
-import { Chart } from "../parts/chart.js";
+import { BYTES, Chart, PERCENTS } from "../parts/chart.js";
 import { Left, useExpected } from "../runs/expected.js";
 import { Icon } from "../parts/icon.js";
-import { LastGood } from "../runs/last_good.js";
+import { Comparison, isCompared } from "../runs/comparison.js";
 import { Menu } from "../parts/menu.js";
 import { Trail } from "../runs/neighbours.js";
 import { listen } from "../live.js";
 import { LogPanel, rangeOf } from "../log/panel.js";
 import { parametersOf, queryOf } from "../log/search.js";
-import { RunLog } from "../log/source.js";
+import { RunLog, UnitLog } from "../log/source.js";
 import { firstPage } from "../log/view.js";
 import { go, link, route } from "../routes.js";
-import { instanceOf, mayOperate, throttle, trouble, unitNamed, units } from "../state.js";
+import { instanceOf, mayOperate, now, throttle, trouble, unitNamed, units } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
+import { FlowSteps } from "../units/flow.js";
 import { sentence, starter } from "../verdict.js";
 
 const SHORT_MS = 15_000;
+const AGAIN_MS = 10_000; // how often a running run's last output is requested
 
 export function RunPage({ id }) {
   const { data: run, error, reload } = useLoad((signal) => get(runPath(id), { naming: "camel" }, signal), [id]);
@@ -32,6 +34,7 @@ export function RunPage({ id }) {
     return listen((kind, body) => (body.runId === id || kind === "resumed" || (kind.startsWith("run.") && body.affected)) && again());
   }, [id]);
   const { query } = route.value;
+  const compared = query.get("compare");
   const at = { range: rangeOf(query.get("line")), stream: query.get("stream"), level: query.get("level"), filter: query.get("filter") };
   const source = useMemo(() => {
     const made = new RunLog(id);
@@ -59,7 +62,8 @@ export function RunPage({ id }) {
     </div>
     <${Verdict} run=${run} />
     <${Attempts} run=${run} />
-    <${LogPanel}
+    ${compared && details && html`<${Comparison} key=${compared} run=${run} details=${details} id=${compared} leave=${() => go(address({ compare: undefined }), { replace: true })} />`}
+    ${unitNamed(run.taskName)?.steps ? html`<${FlowSteps} runId=${id} /><${FlowLog} id=${id} loaded=${() => setLogged(true)} />` : html`<${LogPanel}
       key=${id}
       source=${source}
       at=${at}
@@ -73,9 +77,20 @@ export function RunPage({ id }) {
       startMs=${run.startedAt ? Date.parse(run.startedAt) : 0}
       fileName=${`${run.taskName}-${id}.log`}
       loaded=${() => setLogged(true)}
-    />
-    ${details && FAILURES.includes(run.endReason) && html`<${LastGood} run=${run} details=${details} />`}
+    />`}
+    ${details && !compared && isCompared(run) && html`<${Comparison} run=${run} details=${details} />`}
     ${details && html`<div class="cards"><${Facts} run=${run} details=${details} /><${Resources} run=${run} /></div>`}`;
+}
+
+/** The merged log of the steps of a flow's run. */
+function FlowLog({ id, loaded }) {
+  const source = useMemo(() => new UnitLog("api/logs/stream", { flow_run_id: id }, true), [id]);
+  const address = (n) => {
+    const line = source.lineAt(n);
+    return line?.runId ? link("run", line.runId, { line: line.runLine + 1 }) : null;
+  };
+  useEffect(loaded, [id]);
+  return html`<${LogPanel} key=${id} source=${source} title="Log of all steps" address=${address} />`;
 }
 
 function RunActions({ run }) {
@@ -86,6 +101,7 @@ function RunActions({ run }) {
   const service = unit?.kind === "service";
   return html`<span class="row">
     ${!ended && html`<${Act} class="danger" disabled=${!may} title=${title} run=${() => actions.stopRun(run)}><${Icon} name="square" />Stop</${Act}>`}
+    ${ended && unit?.steps && run.endReason !== "succeeded" && html`<${Act} disabled=${!may} title=${title ?? "Keeps the steps that succeeded"} run=${() => actions.rerun(run, { failed: true })}><${Icon} name="redo" />Run again what failed</${Act}>`}
     ${ended && !service && html`<${Act} class="primary" disabled=${!may} title=${title} run=${() => actions.rerun(run)}><${Icon} name="redo" />Run again</${Act}>`}
     <${Menu} label="More for this run" items=${[
       !ended && { label: "Kill now", run: () => actions.forceStopRun(run), disabled: !may, title },
@@ -103,17 +119,15 @@ function RunActions({ run }) {
 }
 
 function Verdict({ run }) {
-  const { data } = useLoad(
-    async (signal) => (run.status === "running" ? null : get(runPath(run.id, run.status === "ended" ? "ending" : "details"), {}, signal)),
-    [run.id, run.status],
-  );
+  const turn = run.status === "running" && Math.floor(now.value / AGAIN_MS);
+  const { data } = useLoad((signal) => get(runPath(run.id, run.status === "ended" ? "ending" : "details"), {}, signal), [run.id, run.status, turn]);
   const task = unitNamed(run.taskName)?.kind === "task";
   const expected = useExpected(run.taskName, task && run.status === "running");
   return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">
     <p class="words" role="status">${sentence(run, data)}</p>
     ${run.status === "running" && html`<${Left} run=${run} expected=${expected} />`}
-    ${FAILURES.includes(run.endReason) && html`<p class="why">${data?.cause ? html`<${CauseLine} id=${run.id} cause=${data.cause} />` : "\u00a0"}</p>`}
-    <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, ${run.endedAt ? "took" : "running for"} <${Took} run=${run} />` : html`Created <${At} at=${run.createdAt} />`}</p>
+    ${FAILURES.includes(run.endReason) && html`<p class="why">${data?.cause ? html`<${CauseLine} id=${data.failedRunId ?? run.id} cause=${data.cause} />` : "\u00a0"}</p>`}
+    <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, ${run.endedAt ? "took" : "running for"} <${Took} run=${run} />${data?.lastOutputAt && html`, last output <${Ago} at=${data.lastOutputAt} />`}` : html`Created <${At} at=${run.createdAt} />`}${data?.doneBy && html`, to be done by <${At} at=${data.doneBy} />`}</p>
   </section>`;
 }
 
@@ -142,7 +156,7 @@ function Resources({ run }) {
   const chart = useMemo(
     () => ({
       times: samples.map((one) => Date.parse(one.t) / 1000),
-      cpu: [{ label: "CPU", token: "accent", format: (value) => `${value.toFixed(value < 10 ? 1 : 0)} %`, values: samples.map((one) => one.cpuPercent ?? null) }],
+      cpu: [{ label: "CPU", token: "accent", format: percent, values: samples.map((one) => one.cpuPercent ?? null) }],
       memory: [{ label: "memory", token: "accent", format: size, values: samples.map((one) => one.rssBytes) }],
     }),
     [data],
@@ -159,8 +173,8 @@ function Resources({ run }) {
     </dl>`}
     ${samples.length > 1 &&
     html`<div class="cards usage">
-      <figure><h3>CPU</h3><${Chart} times=${chart.times} series=${chart.cpu} height=${90} text="CPU over time" /></figure>
-      <figure><h3>Memory</h3><${Chart} times=${chart.times} series=${chart.memory} height=${90} text="Memory over time" /></figure>
+      <figure><h3>CPU</h3><${Chart} times=${chart.times} series=${chart.cpu} steps=${PERCENTS} height=${90} text="CPU over time" /></figure>
+      <figure><h3>Memory</h3><${Chart} times=${chart.times} series=${chart.memory} steps=${BYTES} height=${90} text="Memory over time" /></figure>
     </div>`}
     ${data && samples.length < 2 && html`<p class="hint usage">${hint(run)}</p>`}
   </div></${Card}>`;

@@ -1,7 +1,7 @@
 // The system page: charts of the host's metrics, its hardware, Ringward's own processes, disks and networks.
 import { html } from "../../vendor/preact.js";
 import { get } from "../api.js";
-import { duration, size } from "../format.js";
+import { duration, percent, size } from "../format.js";
 import { Card, NotPermitted, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { HostCharts } from "../parts/host.js";
 import { isLimited, now } from "../state.js";
@@ -22,13 +22,13 @@ export function System() {
 
 function Host({ host }) {
   const load = host.cpu.load.map((value) => value.toFixed(2)).join(", ");
-  const pressure = Object.entries(host.pressure).map(([name, one]) => `${RESOURCES[name] ?? name} ${one.some[0].toFixed(1)} %`);
+  const pressure = Object.entries(host.pressure).map(([name, one]) => `${RESOURCES[name] ?? name} ${percent(one.some[0])}`);
   return html`<${Card} title=${host.hostname}><div class="body"><dl class="facts">
     <div><dt>System</dt><dd>${host.os}</dd></div>
     <div><dt>Kernel</dt><dd>${host.kernel}, ${host.arch}</dd></div>
     <div><dt>Up for</dt><dd>${duration(now.value - Date.parse(host.bootedAt))}</dd></div>
-    <div><dt>CPU</dt><dd>${host.cpu.percent.toFixed(0)} % of ${host.cpu.cores} cores</dd></div>
-    <div><dt>Each core</dt><dd>${host.cpu.perCore.map((value) => `${value.toFixed(0)} %`).join(", ")}</dd></div>
+    <div><dt>CPU</dt><dd>${percent(host.cpu.percent)} of ${host.cpu.cores} cores</dd></div>
+    <div><dt>Each core</dt><dd>${host.cpu.perCore.map((value) => percent(value)).join(", ")}</dd></div>
     <div><dt>Load (1, 5, 15 min)</dt><dd>${load}</dd></div>
     <div><dt>Memory</dt><dd>${size(host.memory.usedBytes)} of ${size(host.memory.totalBytes)}</dd></div>
     <div><dt>Swap</dt><dd>${host.swap.totalBytes ? `${size(host.swap.usedBytes)} of ${size(host.swap.totalBytes)}` : "none"}</dd></div>
@@ -40,7 +40,7 @@ function Host({ host }) {
 function Processes({ host }) {
   return html`<${Card} title="Ringward's own processes"><div class="scroll-x"><table>
     <thead><tr><th>Process</th><th class="number">Pid</th><th class="number">CPU</th><th class="number">Memory</th></tr></thead>
-    <tbody>${host.processes.map((one) => html`<tr key=${one.pid}><td>${one.name}</td><td class="number">${one.pid}</td><td class="number">${one.cpuPercent.toFixed(1)} %</td><td class="number">${size(one.pssBytes ?? one.rssBytes)}</td></tr>`)}</tbody>
+    <tbody>${host.processes.map((one) => html`<tr key=${one.pid}><td>${one.name}</td><td class="number">${one.pid}</td><td class="number">${percent(one.cpuPercent)}</td><td class="number">${size(one.pssBytes ?? one.rssBytes)}</td></tr>`)}</tbody>
   </table></div></${Card}>`;
 }
 

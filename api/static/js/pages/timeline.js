@@ -53,7 +53,7 @@ export function Timeline() {
   const isService = (run) => run.triggeredBy === "service" || unitNamed(run.taskName)?.kind === "service";
   const fits = ({ taskName: name }) => (!wanted || name.toLowerCase().includes(wanted)) && (!slot || slot in usesOf(name));
   const all = useMemo(() => (data?.runs ?? []).filter((run) => services || !isService(run)), [data, services, units.value]);
-  const overlaps = useMemo(() => overlapsOf(all, Date.now()), [all]);
+  const overlaps = useMemo(() => overlapsOf(all, now.value), [all]);
   const chosen = all.filter(fits);
   // Keep the previous runs in their rows until the runs of this window are loaded.
   const runs = runsIn(chosen, late && data ? data.view : view, now.value);

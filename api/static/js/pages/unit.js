@@ -1,24 +1,27 @@
 // The page of a task or service: its state, schedule or uptime, history, runs, logs and definition.
 import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
-import { unacknowledge } from "../actions.js";
+import { enableService, unacknowledge } from "../actions.js";
 import { get, taskPath } from "../api.js";
 import { keyName, valueText } from "../definition.js";
 import { duration, localMinute, moment, number, size, tookMs } from "../format.js";
 import { Acknowledged } from "../units/acknowledged.js";
 import { Act, Ago, At, Badge, Card, Crumbs, Empty, Problem, Skeleton, useLoad, useTitle } from "../parts/basics.js";
 import { Calendar } from "../units/calendar.js";
-import { Chart } from "../parts/chart.js";
+import { Chart, TIMES } from "../parts/chart.js";
+import { StoppedBy, UnitHistory, useChanges } from "../units/history.js";
 import { Heat, HeatKey } from "../units/heat.js";
 import { RunsTable } from "../runs/runs_table.js";
+import { FlowGrid, FlowSteps } from "../units/flow.js";
 import { UnitActions } from "../units/unit_actions.js";
 import { Instances, Uptime, useUptime } from "../units/uptime.js";
+import { Withheld } from "../units/withheld.js";
 import { listen } from "../live.js";
 import { LogPanel } from "../log/panel.js";
 import { Hits, SearchField, finder, parametersOf, queryOf, useSearch } from "../log/search.js";
 import { UnitLog } from "../log/source.js";
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
-import { mayOperate, throttle, unitNamed, units } from "../state.js";
+import { daemon, mayOperate, throttle, unitNamed, units } from "../state.js";
 import { FAILURES, FLAPPING, ofUnit } from "../states.js";
 
 const CHARTED = 200;
@@ -27,6 +30,7 @@ const NOTES = { gap: "this local time does not exist; runs at the end of the gap
 export function UnitPage({ name }) {
   useTitle(name);
   const unit = unitNamed(name);
+  const changes = useChanges(name, unit);
   if (!units.value) return html`<h1>${name}</h1><${Card} label="Loading"><${Skeleton} rows=${8} /></${Card}>`;
   if (!unit) {
     return html`<h1>${name}</h1><${Card} label="Not configured"><${Empty}>
@@ -34,7 +38,7 @@ export function UnitPage({ name }) {
     </${Empty}></${Card}><${RunsTable} name=${name} page=${["task", name]} />`;
   }
   const task = unit.kind === "task";
-  return html`<div class="trail"><${Crumbs} above=${[["Overview", link()]]}>${name}</${Crumbs}></div>
+  return html`<div class="trail"><${Crumbs} above=${[["Overview", link()], ...(unit.flow ? [[unit.flow, link("task", unit.flow)]] : [])]}>${name}</${Crumbs}></div>
     <div class="page-head">
       <h1>${name}</h1><${Badge} look=${ofUnit(unit)} />
       ${unit.flapping && html`<${Badge} look=${FLAPPING} />`}
@@ -43,23 +47,28 @@ export function UnitPage({ name }) {
       <span class="spring"></span><${UnitActions} unit=${unit} large />
     </div>
     ${unit.description && html`<p class="soft">${unit.description}</p>`}
+    ${unit.withheld && html`<div class="banner busy"><${Withheld} word=${task ? "Paused" : "Disabled"} ...${unit.withheld} /><span class="spring"></span>
+      ${!task && html`<${Act} disabled=${!mayOperate.value} run=${() => enableService(name)}>Enable</${Act}>`}</div>`}
     ${unit.acknowledged && html`<div class="banner busy"><${Acknowledged} unit=${unit} /><span class="spring"></span>
       <${Act} disabled=${!mayOperate.value} run=${() => unacknowledge(name)}>Undo</${Act}></div>`}
+    <${StoppedBy} unit=${unit} changes=${changes} />
     ${task ? html`<${OfTask} unit=${unit} />` : html`<${OfService} unit=${unit} />`}
     <${LogSearch} name=${name} />
     <${RunsTable} name=${name} page=${["task", name]} />
+    <${UnitHistory} changes=${changes} />
     <${Definition} unit=${unit} />`;
 }
 
 function OfTask({ unit }) {
-  return html`<div class="cards"><${Facts} unit=${unit} /><${Schedule} unit=${unit} /><${Durations} name=${unit.name} /></div>
+  return html`${unit.steps && unit.lastRun && html`<${FlowSteps} key=${unit.lastRun.id} runId=${unit.lastRun.id} title="Steps of the newest run" /><${FlowGrid} name=${unit.name} />`}
+    <div class="cards"><${Facts} unit=${unit} /><${Schedule} unit=${unit} /><${Durations} name=${unit.name} /></div>
     ${unit.nextRunAt && html`<${Calendar} unit=${unit} />`}
     <${Year} name=${unit.name} />`;
 }
 
 function OfService({ unit }) {
   const uptime = useUptime(unit.name);
-  const source = useMemo(() => new UnitLog(unit.name), [unit.name]);
+  const source = useMemo(() => new UnitLog(taskPath(unit.name, "log/stream")), [unit.name]);
   const address = (n) => {
     const line = source.lineAt(n);
     return line?.runId ? link("run", line.runId, { line: line.runLine + 1 }) : null;
@@ -81,6 +90,8 @@ function Facts({ unit }) {
   return html`<${Card} title="At a glance"><div class="body"><dl class="facts">
     <div><dt>${unit.kind === "task" ? "Schedule" : "Kind"}</dt><dd>${words(unit)}</dd></div>
     ${unit.timezone && html`<div><dt>Time zone</dt><dd>${unit.timezone}</dd></div>`}
+    ${unit.usualMs && html`<div><dt>Usually takes</dt><dd>${duration(unit.usualMs)}</dd></div>`}
+    ${(unit.lateSince ?? unit.doneBy) && html`<div><dt>To be done by</dt><dd><${At} at=${unit.lateSince ?? unit.doneBy} /></dd></div>`}
     ${unit.group && html`<div><dt>Group</dt><dd>${unit.group}</dd></div>`}
     <div><dt>Runs kept</dt><dd class="figure">${data ? number(data.total) : "–"}</dd></div>
     ${unit.kind === "task" && html`<div><dt>Succeeded</dt><dd class="figure">${rate === null ? "–" : `${rate} %`}</dd></div>`}
@@ -100,6 +111,7 @@ function there({ at, local }) {
 /** Explain why a task has no upcoming runs. */
 function noneComing(unit) {
   if (unit.paused) return "The schedule is paused.";
+  if (daemon.value?.pause) return "All schedules are paused.";
   if (unit.definition.runOnStart) return "It runs each time the daemon starts, and has no other schedule.";
   if (unit.definition.onChange?.length) return "It runs when files change, and has no other schedule.";
   return "No schedule. Run it by hand or through the API.";
@@ -107,14 +119,15 @@ function noneComing(unit) {
 
 function Schedule({ unit }) {
   const { data, error, reload } = useLoad((signal) => get(taskPath(unit.name, "schedule"), { count: 6 }, signal), [unit.name, unit.nextRunAt, unit.paused]);
-  const coming = unit.paused ? [] : (data?.items ?? []);
+  const coming = unit.paused || daemon.value?.pause ? [] : (data?.items ?? []);
   return html`<${Card} title="Next runs" className=${unit.nextRunAt && !unit.paused ? "next-runs" : ""}>
     ${error && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${5} />`}
     ${data && !coming.length && html`<${Empty}>${noneComing(unit)}</${Empty}>`}
     <ul class="lines">${coming.map((one) => html`<li key=${one.at}>
       <span><${At} at=${one.startsAt ?? one.at} /> ${there(one) && html`<span class="soft small">${there(one)}</span>`}
-        ${one.note && html`<div class="small soft">${NOTES[one.note]}</div>`}</span>
+        ${[NOTES[one.note], one.calendar, one.window].filter(Boolean).map((text) => html`<div class="small soft">${text}</div>`)}
+        ${one.doneBy && html`<div class="small soft">to be done by <${At} at=${one.doneBy} /></div>`}</span>
       <span class="spring"></span><span class="soft small"><${Ago} at=${one.startsAt ?? one.at} /></span>
     </li>`)}</ul>
   </${Card}>`;
@@ -142,7 +155,7 @@ function Durations({ name }) {
   return html`<${Card} title="Durations" className="durations">
     ${!data && html`<${Skeleton} rows=${6} />`}
     ${data && chart.runs.length < 2 && html`<${Empty}>The chart appears after the second run.</${Empty}>`}
-    ${chart.runs.length > 1 && html`<div class="body"><${Chart} times=${chart.times} series=${chart.series} height=${150} onPick=${pick} text=${`Durations of the last ${chart.runs.length} runs, failures marked`} /></div>`}
+    ${chart.runs.length > 1 && html`<div class="body"><${Chart} times=${chart.times} series=${chart.series} steps=${TIMES} height=${150} onPick=${pick} text=${`Durations of the last ${chart.runs.length} runs, failures marked`} /></div>`}
   </${Card}>`;
 }
 
@@ -168,7 +181,7 @@ function LogSearch({ name }) {
     go(link("task", name, { ...Object.fromEntries(route.value.query), ...none, ...parametersOf(wanted) }), { replace: true });
   };
   return html`<${Card} title="Search logs" tools=${html`<${SearchField} search=${search} label=${`Search all runs of ${name}`} initial=${query} />`}>
-    ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => moment(hit.ts)} choose=${(hit) => go(link("run", hit.runId, { line: hit.n + 1, ...parametersOf(query) }))} />`}
+    ${query && html`<${Hits} found=${found} pattern=${finder(query)} label=${(hit) => moment(hit.ts)} address=${(hit) => link("run", hit.runId, { line: hit.n + 1, ...parametersOf(query) })} />`}
   </${Card}>`;
 }
 

@@ -1,6 +1,7 @@
 // Desktop notifications for warnings and errors while the dashboard is open in a hidden tab. They are off by default;
 // each browser stores its own setting.
 import { html, signal } from "../../vendor/preact.js";
+import { sentencesOf } from "../format.js";
 import { listen } from "../live.js";
 import { go, link } from "../routes.js";
 import { notifying } from "../seen.js";
@@ -14,7 +15,7 @@ const permission = signal(supported ? Notification.permission : "denied");
 function tell(notification) {
   if (!notifying.value || permission.value !== "granted" || !document.hidden || notification.severity === "info") return;
   // The tag identifies the notification, so that several open windows show it once.
-  const shown = new Notification(notification.title, { body: notification.body, tag: `ringward-${notification.id}`, icon: ICON });
+  const shown = new Notification(notification.title, { body: sentencesOf(notification), tag: `ringward-${notification.id}`, icon: ICON });
   shown.onclick = () => {
     window.focus();
     go(notification.runId ? link("run", notification.runId) : link("notifications"));

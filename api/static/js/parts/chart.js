@@ -19,7 +19,7 @@ export function colour(token) {
 
 const FONT = "12px system-ui, sans-serif";
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-const SECONDS = new Intl.DateTimeFormat(undefined, { minute: "2-digit", second: "2-digit" });
+const SECONDS = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const DATE = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
 /** Format the ticks of the time axis (seconds since the epoch); their precision depends on `step` (seconds). */
@@ -28,17 +28,24 @@ function hours(_plot, ticks, _axis, _space, step) {
   return ticks.map((at) => format.format(at * 1000));
 }
 
+/** Distances of ticks that are round in bytes (powers of two), in milliseconds (as clocks divide them), in percent. */
+export const BYTES = Array.from({ length: 50 }, (_, power) => 2 ** power);
+export const TIMES = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1.8e6, 3.6e6, 7.2e6, 14.4e6, 21.6e6, 43.2e6, 86.4e6, 172.8e6, 432e6, 864e6];
+export const PERCENTS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000];
+
+const LABELS_PX = 72; // fits "1023 KB/s"
+
 const faded = (value, alpha) => value.replace(/^rgb\((.*)\)$/, `rgba($1, ${alpha})`);
 
 /**
  * A line chart.
  *
  * times: seconds since the epoch, ascending.
- * series: [{label, values, token, format, points}]. A null in `values` is a gap; `points` draws dots without a line.
+ * series: [{label, values, token, format, points}]. steps: possible distances of ticks. A null in `values` is a gap; `points` draws dots without a line.
  * max: upper end of the scale; undefined fits it to the values. height: pixels. text: description for screen readers.
  * onPick(index): called with the index of the clicked sample.
  */
-export function Chart({ times, series, max, height = 110, text, onPick }) {
+export function Chart({ times, series, max, steps, height = 110, text, onPick }) {
   const box = useRef(null);
   const [tip, setTip] = useState(null);
   const latest = useRef({});
@@ -60,7 +67,7 @@ export function Chart({ times, series, max, height = 110, text, onPick }) {
           scales: { y: { range: (_plot, low, high) => [Math.min(0, low ?? 0), max ?? Math.max(high ?? 0, 1e-9) * 1.08] } },
           axes: [
             { ...axis, size: 24, space: 70, font: FONT, grid: { show: false }, values: hours },
-            { ...axis, size: 60, space: 22, font: FONT, values: (_plot, ticks) => ticks.map((value) => format(value)) },
+            { ...axis, size: LABELS_PX, space: 22, incrs: steps, font: FONT, values: (_plot, ticks) => ticks.map((value) => format(value)) },
           ],
           series: [
             {},
@@ -81,7 +88,7 @@ export function Chart({ times, series, max, height = 110, text, onPick }) {
               (self) => {
                 const index = self.cursor.idx;
                 if (index === null || index === undefined || self.cursor.left < 0) setTip(null);
-                else setTip({ index, left: self.cursor.left + 64, flip: self.cursor.left > self.width / 2 });
+                else setTip({ index, left: self.cursor.left + LABELS_PX + 4, flip: self.cursor.left > self.width / 2 });
               },
             ],
           },

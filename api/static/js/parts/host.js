@@ -1,19 +1,19 @@
 // Charts of the host's CPU, memory, disk, network and pressure. Events add new samples.
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { get } from "../api.js";
-import { size } from "../format.js";
+import { percent, size } from "../format.js";
 import { listen } from "../live.js";
+import { currentMs } from "../server_time.js";
 import { isLimited, sample } from "../state.js";
 import { remember, remembered } from "../taste.js";
 import { Card, Empty, Problem, Skeleton, useLoad } from "./basics.js";
-import { Chart } from "./chart.js";
+import { BYTES, Chart, PERCENTS } from "./chart.js";
 
 const SPANS = [
   ["1 h", 3600],
   ["24 h", 86_400],
   ["14 d", 14 * 86_400],
 ];
-const percent = (value) => `${value.toFixed(value < 10 ? 1 : 0)} %`;
 const rate = (value) => `${size(value)}/s`;
 const CHARTS = [
   { title: "CPU", max: 100, format: percent, lines: [["used", "cpuPercent", "accent"]] },
@@ -30,7 +30,7 @@ const CHARTS = [
 function useMetrics(seconds) {
   const { data, error, reload } = useLoad(
     async (signal) =>
-      isLimited.value ? null : get("api/system/metrics", { from: new Date(Date.now() - seconds * 1000).toISOString() }, signal),
+      isLimited.value ? null : get("api/system/metrics", { from: new Date(currentMs() - seconds * 1000).toISOString() }, signal),
     [seconds],
   );
   // While the page was disconnected, the daemon went on sampling.
@@ -119,6 +119,6 @@ function HostChart({ chart, items, step, height }) {
   const series = lines.map(([label, , token], index) => ({ label, token, values: values[index], format: chart.format }));
   const last = series.map((one) => `${one.label} ${one.values.at(-1) === null ? "–" : chart.format(one.values.at(-1))}`).join(", ");
   return html`<figure><figcaption><h3>${chart.title}</h3><span class="small soft number clip" title=${last}>${last}</span></figcaption>
-    <${Chart} times=${times} series=${series} max=${chart.max} height=${height} text=${`${chart.title}: ${last}`} />
+    <${Chart} times=${times} series=${series} max=${chart.max} steps=${chart.format === percent ? PERCENTS : BYTES} height=${height} text=${`${chart.title}: ${last}`} />
   </figure>`;
 }

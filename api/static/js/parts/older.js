@@ -5,14 +5,15 @@ import { get } from "../api.js";
 
 /**
  * Load the older entries of a list on demand. Return {older, setOlder, button}: the loaded entries, and a button that
- * loads the next page (false if there is none). `first` is the first page of `path`, which useLoad has loaded.
+ * loads the next page (false if there is none). `first` is the first page of `path`, which useLoad has loaded with the
+ * parameters `query`.
  */
-export function useOlder(path, limit, first) {
+export function useOlder(path, limit, first, query = {}) {
   const [older, setOlder] = useState([]);
   const [cursor, setCursor] = useState(null);
   const next = cursor ?? first?.nextCursor;
   const more = async () => {
-    const page = await attempt(() => get(path, { limit, before: next }));
+    const page = await attempt(() => get(path, { ...query, limit, before: next }));
     if (!page) return;
     setOlder([...older, ...page.items]);
     setCursor(page.nextCursor ?? "");

@@ -2,8 +2,9 @@
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { get } from "../api.js";
+import { moment } from "../format.js";
 import { go, link } from "../routes.js";
-import { isAdmin, mayOperate, units } from "../state.js";
+import { instanceOf, isAdmin, mayOperate, units } from "../state.js";
 import { ofRun, ofUnit } from "../states.js";
 import { close, show } from "./dialog.js";
 import { Icon } from "./icon.js";
@@ -15,10 +16,13 @@ const PAGES = [
   ["Failed runs", link("runs", { status: "failed,timeout,crashed,start_failed,log_overflow" }), "list"],
   ["Running now", link("runs", { status: "running,pending" }), "list"],
   ["Timeline", link("timeline"), "bars"],
+  ["Logs of several tasks and services", link("logs"), "columns"],
   ["Search all logs", link("search"), "search"],
   ["Deleted runs", link("deleted"), "trash"],
   ["Notifications", link("notifications"), "bell"],
   ["Notifiers", link("notifiers"), "bell"],
+  ["Calendar of the coming two weeks", link("calendar"), "calendar"],
+  ["Usage", link("usage"), "gauge"],
   ["System", link("system"), "pulse"],
   ["Daemon and log", link("daemon"), "file"],
   ["Audit", link("audit"), "shield"],
@@ -56,7 +60,7 @@ function entries() {
       else if (unit.nextRunAt) add("Pause", () => actions.pauseTask(name), "pause");
     } else {
       add("Restart", () => actions.restartService(name), "redo");
-      if (unit.state === "stopped") add("Start", () => actions.startService(name), "play");
+      if (unit.state === "stopped") add("Start", () => actions.startService(unit), "play");
       else add("Stop", () => actions.stopService(name), "square");
     }
   }
@@ -91,7 +95,7 @@ function Palette() {
     .sort((a, b) => b.score + (b.first ?? 0) - a.score - (a.first ?? 0))
     .slice(0, SHOWN);
   for (const run of runs) {
-    found.push({ label: `${run.taskName} ${run.id}`, icon: ofRun(run).icon, kind: `run, ${ofRun(run).word}`, run: open(link("run", run.id)) });
+    found.push({ label: `${run.taskName}${instanceOf(run)}, ${moment(run.startedAt ?? run.createdAt)}`, title: run.id, icon: ofRun(run).icon, kind: `run, ${ofRun(run).word}`, run: open(link("run", run.id)) });
   }
   const choose = (entry) => {
     close();
@@ -131,6 +135,7 @@ function Palette() {
           id=${`palette-${index}`}
           role="option"
           aria-selected=${index === at}
+          title=${entry.title}
           onPointerMove=${() => setAt(index)}
           onClick=${() => choose(entry)}
         >

@@ -1,19 +1,22 @@
-// The expected duration of a task's run, which is the median of its last successful runs, and the time left.
+// The expected duration of a task's run, and the time left. If the daemon does not know it (expected_duration), it is the
+// median of the last successful runs.
 import { html } from "../../vendor/preact.js";
 import { get, taskPath } from "../api.js";
 import { duration, tookMs } from "../format.js";
-import { now } from "../state.js";
+import { now, unitNamed } from "../state.js";
 import { useLoad } from "../parts/basics.js";
 
 const JUDGED = 20;
 const LEAST = 3; // fewer runs give no useful median
 
-/** Return the median duration of a task's last successful runs, ms; null if too few, or if it is not `wanted`. */
+/** Return how long a task's run usually takes, ms; null if nobody knows, or if it is not `wanted`. */
 export function useExpected(name, wanted) {
+  const known = unitNamed(name)?.usualMs;
   const { data } = useLoad(
-    async (signal) => (wanted ? get(taskPath(name, "runs"), { limit: JUDGED, status: "succeeded" }, signal) : null),
-    [name, wanted],
+    async (signal) => (wanted && !known ? get(taskPath(name, "runs"), { limit: JUDGED, status: "succeeded" }, signal) : null),
+    [name, wanted, known],
   );
+  if (known) return wanted ? known : null;
   const took = (data?.items ?? []).map((run) => tookMs(run)).filter((ms) => ms !== undefined);
   return took.length < LEAST ? null : took.sort((a, b) => a - b)[took.length >> 1];
 }

@@ -1,6 +1,6 @@
 // The filters of a list of runs: their form, their query parameters, and their encoding for bulk operations.
 import { html, useState } from "../../vendor/preact.js";
-import { localMinute } from "../format.js";
+import { localMinute, toApi } from "../format.js";
 import { units } from "../state.js";
 import { FAILURES, STATUSES, ofReason } from "../states.js";
 import { STARTERS } from "../verdict.js";
@@ -21,9 +21,6 @@ export function bulkFilter(filter) {
   if ("retries_only" in typed) typed.retries_only = typed.retries_only === "true";
   return typed;
 }
-
-/** Convert the value of a date-time field, which is in local time, to ISO 8601 in UTC for the API. */
-const toApi = (local) => (local ? new Date(local).toISOString() : "");
 
 /**
  * name: the task or service, if the list is limited to one. read(key): see filterOf. set(changes): change the query

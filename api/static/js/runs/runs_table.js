@@ -5,14 +5,15 @@ import { get } from "../api.js";
 import { count, number } from "../format.js";
 import { listen } from "../live.js";
 import { go, link, route } from "../routes.js";
-import { instanceOf, mayOperate, throttle } from "../state.js";
+import { instanceOf, mayOperate, throttle, unitNamed } from "../state.js";
 import { FAILURES, ofRun } from "../states.js";
 import { At, Card, Empty, Head, RunBadge, Took, UnitLink, Unloaded, useLoad } from "../parts/basics.js";
 import { Cause } from "./cause.js";
 import { confirm } from "../parts/dialog.js";
 import { Icon } from "../parts/icon.js";
+import { rowKeys } from "../parts/shortcuts.js";
 import { FILTERS, Filters, bulkFilter, filterOf } from "./run_filters.js";
-import { starter } from "../verdict.js";
+import { SKIPPED_FOR, starter } from "../verdict.js";
 
 export const PAGE = 50;
 const COLUMNS = [
@@ -126,6 +127,8 @@ export function RunsTable({ name, page }) {
     }
   };
 
+  const pair = !all && selected.size === 2 && [...selected.keys()].sort().reverse(); // the newer run comes first
+
   const columns = name ? COLUMNS.filter(([key]) => key !== "taskName") : COLUMNS;
   const heading = ([key, label, className = ""]) => {
     const here = key === sort;
@@ -145,6 +148,7 @@ export function RunsTable({ name, page }) {
       <b>${number(chosen)} selected</b>
       ${!all && data.total > selected.size && whole && html`<button class="link" onClick=${selectAll}>Select all ${number(data.total)} that match</button>`}
       <span class="spring"></span>
+      ${pair && html`<a class="button" href=${link("run", pair[0], { compare: pair[1] })}>Compare</a>`}
       <button disabled=${!mayOperate.value} onClick=${() => act("rerun", "Run again")}><${Icon} name="redo" />Run again</button>
       <button disabled=${!mayOperate.value} onClick=${() => act("stop", "Stop")}><${Icon} name="square" />Stop</button>
       <button class="danger" disabled=${!mayOperate.value} onClick=${() => act("delete", "Delete")}><${Icon} name="trash" />Delete</button>
@@ -159,7 +163,7 @@ export function RunsTable({ name, page }) {
         <th><input type="checkbox" aria-label="Select this page" checked=${whole} onChange=${toggleAll} /></th>
         ${columns.map(heading)}<th class="wide">Cause</th><th class="wide trigger">Trigger</th>
       </tr></thead>
-      <tbody>${rows.map(({ run, earlier, of }) => html`<${Row} key=${run.id} run=${run} by=${data.details[run.id]?.by} named=${!name} of=${of} selected=${[run, ...earlier].every(isSelected)} late=${all && run.createdAt > all.until} toggle=${() => toggleRow(run, earlier)}
+      <tbody>${rows.map(({ run, earlier, of }) => html`<${Row} key=${run.id} run=${run} by=${data.details[run.id]?.by} cause=${data.details[run.id]?.endCause} named=${!name} of=${of} selected=${[run, ...earlier].every(isSelected)} late=${all && run.createdAt > all.until} toggle=${() => toggleRow(run, earlier)}
         earlier=${earlier.length} open=${unfolded.has(run.id)} unfold=${() => unfold(run.id)} />`)}</tbody>
     </table></div>`}
     ${data && data.total > PAGE && html`<${Pager} offset=${offset} total=${data.total} to=${(value) => set({ offset: value || undefined })} />`}
@@ -188,9 +192,13 @@ function folded(runs, unfolded) {
  * named: whether to show the task. late: the run was created after "Select all", and cannot be selected.
  * earlier: the number of attempts folded into the row. of: the id of the last attempt, if this is an earlier one.
  */
-function Row({ run, by, named, selected, late, toggle, earlier, open, unfold, of }) {
+function Row({ run, by, cause, named, selected, late, toggle, earlier, open, unfold, of }) {
   const attempt = run.retryAttempt ? `, retry ${run.retryAttempt}` : "";
-  return html`<tr aria-selected=${selected} class=${of ? "earlier" : ""}>
+  const keys = rowKeys({
+    r: () => mayOperate.value && run.status === "ended" && unitNamed(run.taskName)?.kind === "task" && actions.rerun(run),
+    s: () => mayOperate.value && run.status !== "ended" && actions.stopRun(run),
+  });
+  return html`<tr aria-selected=${selected} class=${of ? "earlier" : ""} onKeyDown=${keys}>
     <td><input type="checkbox" aria-label=${`Select run ${run.id}`} checked=${selected} disabled=${late} onChange=${() => toggle(run)} /></td>
     <td><a href=${link("run", run.id)} aria-label=${`Run ${run.id} ${ofRun(run).word}`}><${RunBadge} run=${run} /></a>
       ${earlier > 0 && html`<button class="link small" aria-expanded=${open} onClick=${unfold}>${count(earlier + 1, "attempt")}</button>`}</td>
@@ -199,7 +207,7 @@ function Row({ run, by, named, selected, late, toggle, earlier, open, unfold, of
     <td class="wide started">${run.startedAt && html`<${At} at=${run.startedAt} />`}</td>
     <td class="number"><${Took} run=${run} /></td>
     <td class="number wide">${run.status === "ended" && run.exitCode >= 0 ? run.exitCode : ""}</td>
-    <td class="wide why">${FAILURES.includes(run.endReason) && html`<${Cause} id=${run.id} />`}</td>
+    <td class="wide why">${FAILURES.includes(run.endReason) ? html`<${Cause} id=${run.id} />` : html`<span class="soft">${SKIPPED_FOR[cause]}</span>`}</td>
     <td class="wide trigger soft">${starter(run, by)}${attempt}${instanceOf(run)}</td>
   </tr>`;
 }

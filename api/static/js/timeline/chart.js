@@ -5,6 +5,7 @@ import { UnitLink } from "../parts/basics.js";
 import { told } from "../parts/tip.js";
 import { count, duration, moment } from "../format.js";
 import { link } from "../routes.js";
+import { currentMs } from "../server_time.js";
 import { ofRun } from "../states.js";
 import { useGestures } from "./gestures.js";
 import { endOf } from "./runs.js";
@@ -99,9 +100,8 @@ export function Chart({ rows, slots, overlaps, view, since, behind, nowMs, chang
   const focused = useRef(false);
   const [width, setWidth] = useState(800);
   const [chosen, setChosen] = useState(null);
-  const now = () => Date.now();
-  const plot = () => axis.current.getBoundingClientRect();
-  const [shown, touch] = useGestures({ view, plot, box, change, now });
+    const plot = () => axis.current.getBoundingClientRect();
+  const [shown, touch] = useGestures({ view, plot, box, change, now: currentMs });
   useEffect(() => {
     const observer = new ResizeObserver((entries) => setWidth(entries.at(-1).contentRect.width));
     observer.observe(axis.current);
@@ -119,8 +119,8 @@ export function Chart({ rows, slots, overlaps, view, since, behind, nowMs, chang
     const by = { ArrowLeft: -KEY_SHARE, ArrowRight: KEY_SHARE, PageUp: -1, PageDown: 1 }[event.key];
     const factor = { "+": 1 / KEY_ZOOM, "=": 1 / KEY_ZOOM, "-": KEY_ZOOM }[event.key];
     const onBar = event.target.dataset.run;
-    if (factor) change(zoomed(shown, factor, view.live ? 1 : 0.5, now()));
-    else if (by && (event.shiftKey || !onBar || event.key.startsWith("Page"))) change(moved(shown, by, now()));
+    if (factor) change(zoomed(shown, factor, view.live ? 1 : 0.5, currentMs()));
+    else if (by && (event.shiftKey || !onBar || event.key.startsWith("Page"))) change(moved(shown, by, currentMs()));
     else if (onBar && ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"].includes(event.key)) {
       const run = next(rows, onBar, event.key);
       setChosen(run.id);

@@ -1,5 +1,6 @@
 // Loads the runs of a window of time, arranges them in rows and lanes, and finds their overlaps and slot usage.
 import { get } from "../api.js";
+import { currentMs } from "../server_time.js";
 
 const TASKS = ["cron", "api", "cloud", "startup"]; // triggers of task runs
 const MOST = 500; // runs loaded per trigger
@@ -37,7 +38,7 @@ export async function loadRuns({ from, to, services }, signal) {
   const cut = within.filter(({ runs, total }) => total > runs.length);
   const missing = cut.reduce((sum, { runs, total }) => sum + total - runs.length, 0);
   const shortest = longest.runs.at(-1);
-  const some = active.total > active.runs.length || (longest.total > longest.runs.length && lasted(shortest) > VISIBLE * ((to ?? Date.now()) - from));
+  const some = active.total > active.runs.length || (longest.total > longest.runs.length && lasted(shortest) > VISIBLE * ((to ?? currentMs()) - from));
   return {
     runs: [...found.values()].sort((a, b) => a.createdAt.localeCompare(b.createdAt)),
     missing,

@@ -1,7 +1,7 @@
 // The board: a table of all tasks and services. The page's address holds its filters and sort order; groups fold.
 import { html, useEffect, useState } from "../../vendor/preact.js";
-import { standsAs } from "../attention.js";
-import { count, number, relative } from "../format.js";
+import { reasonOf, standsAs } from "../attention.js";
+import { count, exact, number, relative } from "../format.js";
 import { go, link, route } from "../routes.js";
 import { words } from "../schedule.js";
 import { now } from "../state.js";
@@ -9,8 +9,9 @@ import { FLAPPING, ofUnit } from "../states.js";
 import { remember, remembered } from "../taste.js";
 import { Ago, Badge, Card, Empty, Took, UnitLink } from "../parts/basics.js";
 import { Icon } from "../parts/icon.js";
+import { Select } from "../parts/select.js";
 import { History } from "./strip.js";
-import { UnitActions } from "./unit_actions.js";
+import { UnitActions, keysOf } from "./unit_actions.js";
 import { Views } from "./views.js";
 
 const ROWS = 200;
@@ -54,7 +55,7 @@ function grouped(found, groupOf) {
 const WIDE = matchMedia("(min-width: 601px)");
 
 /** Return whether the window is wide enough for the last runs. On narrower windows they are not loaded either. */
-function useWide() {
+export function useWide() {
   const [wide, setWide] = useState(WIDE.matches);
   useEffect(() => {
     const changed = () => setWide(WIDE.matches);
@@ -64,26 +65,17 @@ function useWide() {
   return wide;
 }
 
-function Row({ unit, wide }) {
+/** The row of a unit. `steps`: of a flow, which fold below it; `toggle` opens and closes them. */
+function Row({ unit, wide, steps, open, toggle }) {
   const last = unit.lastRun;
-  return html`<tr>
-    <td class="name"><div><${UnitLink} name=${unit.name} />${unit.description && html`<span class="small soft clip" title=${unit.description}>${unit.description}</span>`}</div></td>
-    <td class="state"><${Badge} look=${ofUnit(unit)} />${unit.flapping && html` <${Badge} look=${FLAPPING} />`}${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
+  return html`<tr class=${unit.flow ? "step" : ""} onKeyDown=${keysOf(unit)}>
+    <td class="name"><div>${steps?.length > 0 && html`<button class="fold" aria-expanded=${open} aria-label="Steps of ${unit.name}" onClick=${toggle}><${Icon} name=${open ? "open" : "closed"} /></button>`}<${UnitLink} name=${unit.name} />${unit.description && html`<span class="small soft clip" title=${unit.description}>${unit.description}</span>`}</div></td>
+    <td class="state"><${Badge} look=${ofUnit(unit)} title=${reasonOf(unit, unit.instances?.find((one) => !one.ready && one.detail))} />${unit.flapping && html` <${Badge} look=${FLAPPING} />`}${unit.paused && html` <${Badge} look=${{ tone: "warn", word: "paused", icon: "pause" }} />`}</td>
     ${wide && html`<td class="runs-of"><${History} name=${unit.name} trend=${unit.kind === "task"} /></td>`}
     <td class="wide small soft last">${last && html`<a href=${link("run", last.id)}><${Ago} at=${last.startedAt ?? last.createdAt} /></a>${unit.kind === "task" && last.startedAt && html`, <${Took} run=${last} />`}`}</td>
-    <td class="wide small soft when"><div class="clip" title=${words(unit)}>${unit.nextRunAt ? html`<span title=${unit.nextRunAt}>${relative(unit.nextRunAt, now.value)}</span><span class="words"> · ${words(unit)}</span>` : words(unit)}</div></td>
+    <td class="wide small soft when"><div class="clip" title=${words(unit)}>${unit.nextRunAt ? html`<span title=${exact(unit.nextRunAt)}>${relative(unit.nextRunAt, now.value)}</span><span class="words"> · ${words(unit)}</span>` : words(unit)}</div></td>
     <td class="actions"><${UnitActions} unit=${unit} /></td>
   </tr>`;
-}
-
-/** A drop-down list of the distinct `values`; renders nothing if there are none. */
-function Select({ label, all, value, values, set }) {
-  const known = [...new Set(values)].sort((a, b) => a.localeCompare(b));
-  if (!known.length && !value) return null;
-  return html`<select aria-label=${label} value=${value} onChange=${(event) => set(event.target.value)}>
-    <option value="">${all}</option>
-    ${known.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}
-  </select>`;
 }
 
 export function Board({ all }) {
@@ -101,7 +93,9 @@ export function Board({ all }) {
     return wanted.every((word) => where.includes(word));
   };
   const state = read("state");
-  const filtered = all.filter(fits);
+  // Steps are below their flow; only a search for text finds them.
+  const filtered = all.filter((unit) => (!unit.flow || wanted.length > 0) && fits(unit));
+  const stepsOf = grouped(all.filter((unit) => unit.flow), (unit) => unit.flow);
   const sort = SORTS[read("sort")] ? read("sort") : "group";
   const found = filtered.filter((unit) => !state || stands.get(unit.name).includes(state)).sort(SORTS[sort][1]);
   const groups = grouped(found, sort === "group" ? (unit) => unit.group ?? "" : () => "");
@@ -121,6 +115,7 @@ export function Board({ all }) {
         <${Select} label="Group" all="All groups" value=${read("group")} values=${all.flatMap((unit) => unit.group ?? [])} set=${(group) => set({ group })} />
         <${Select} label="Tag" all="All tags" value=${read("tag")} values=${all.flatMap((unit) => unit.tags)} set=${(tag) => set({ tag })} />
         <select aria-label="Sort" value=${sort} onChange=${(event) => set({ sort: event.target.value })}>${Object.entries(SORTS).map(([key, [label]]) => html`<option key=${key} value=${key}>${label}</option>`)}</select>
+        <a class="button" href=${link("logs", { group: read("group"), tag: read("tag"), task: wanted.length || state || read("kind") ? found.map((unit) => unit.name).join() : undefined })} title="The logs of these tasks and services together">Logs</a>
         <${Views} />
       </div>
     </header>
@@ -134,7 +129,12 @@ export function Board({ all }) {
         left -= shown.length;
         return html`<tbody key=${name}>
           ${(groups.size > 1 || name) && html`<${GroupRow} name=${name} members=${members} stands=${stands} open=${open} toggle=${searching ? null : () => toggle(name)} />`}
-          ${shown.map((unit) => html`<${Row} key=${unit.name} unit=${unit} wide=${wide} />`)}
+          ${shown.map((unit) => {
+            const steps = wanted.length ? [] : (stepsOf.get(unit.name) ?? []);
+            const opened = folded.has(`${unit.name}:`);
+            return html`<${Row} key=${unit.name} unit=${unit} wide=${wide} steps=${steps} open=${opened} toggle=${() => toggle(`${unit.name}:`)} />
+              ${opened && steps.map((step) => html`<${Row} key=${step.name} unit=${step} wide=${wide} />`)}`;
+          })}
         </tbody>`;
       })}
     </table></div>`}

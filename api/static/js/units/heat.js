@@ -2,6 +2,7 @@
 // runs are links. Only one link is in the Tab order; the arrow keys move the focus to the others.
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { count, day, duration } from "../format.js";
+import { currentMs } from "../server_time.js";
 import { FAILURES, ofReason } from "../states.js";
 import { told as spoken } from "../parts/tip.js";
 
@@ -46,7 +47,7 @@ export function Heat({ days, address }) {
     box.current.scrollLeft = box.current.scrollWidth; // if the year is wider than the page, show its end
   }, []);
   const byDay = new Map(days.map((one) => [one.day, one]));
-  const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  const today = Math.floor(currentMs() / DAY_MS) * DAY_MS;
   const weekday = Math.floor((today - MONDAY_MS) / DAY_MS) % 7;
   const first = today - weekday * DAY_MS - 52 * 7 * DAY_MS;
   const most = Math.max(1, ...days.map((one) => one.total));

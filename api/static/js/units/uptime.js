@@ -4,6 +4,7 @@ import { get, taskPath } from "../api.js";
 import { count, day, duration } from "../format.js";
 import { listen } from "../live.js";
 import { link } from "../routes.js";
+import { currentMs } from "../server_time.js";
 import { now, throttle } from "../state.js";
 import { ofService } from "../states.js";
 import { Badge, Card, Problem, Skeleton, useLoad } from "../parts/basics.js";
@@ -14,15 +15,17 @@ const DAYS = 90;
 const AGAIN_MS = 5000;
 const WELL = 0.9995;
 const POOR = 0.95;
+const START_MS = 1000; // a start takes this long at most; it is no outage
 /** Return the share of time up, 0 to 1; null for a day on which the service was stopped or not observed. */
 const share = ({ upMs, downMs }) => (upMs + downMs ? upMs / (upMs + downMs) : null);
 
 /** Format a share (0 to 1) in percent, rounded down: only a time without any outage shows 100 %. */
 export const percent = (part) => (part === null ? "–" : `${(Math.floor(part * 10_000) / 100).toLocaleString()} %`);
 
-function tone(part) {
+function tone(one) {
+  const part = one ? share(one) : null;
   if (part === null) return "none";
-  return part >= WELL ? "good" : part >= POOR ? "warn" : "bad";
+  return part >= WELL || one.downMs < START_MS ? "good" : part >= POOR ? "warn" : "bad";
 }
 
 const total = (items) =>
@@ -49,7 +52,7 @@ export function useUptime(name) {
 function Bars({ name, items }) {
   const [chosen, setChosen] = useState(DAYS - 1);
   const byDay = new Map(items.map((one) => [one.day, one]));
-  const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  const today = Math.floor(currentMs() / DAY_MS) * DAY_MS;
   const bars = Array.from({ length: DAYS }, (_, index) => {
     const at = today - (DAYS - 1 - index) * DAY_MS;
     const key = new Date(at).toISOString().slice(0, 10);
@@ -60,7 +63,7 @@ function Bars({ name, items }) {
       created_before: new Date(at + DAY_MS - 1).toISOString(),
     });
     const one = byDay.get(key);
-    return html`<a key=${key} href=${address} class=${tone(one ? share(one) : null)} title=${text} aria-label=${text} tabindex=${index === chosen ? 0 : -1} ...${told(text)}></a>`;
+    return html`<a key=${key} href=${address} class=${tone(one)} title=${text} aria-label=${text} tabindex=${index === chosen ? 0 : -1} ...${told(text)}></a>`;
   });
   const keys = (event) => {
     const to = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, Home: 0, End: DAYS - 1 }[event.key];
@@ -80,7 +83,7 @@ const Key = () => html`<p class="key">
 
 export function Uptime({ name, uptime: { data, error, reload } }) {
   const all = data && share(total(data.items));
-  const week = data && share(total(data.items.filter((one) => Date.parse(one.day) > Date.now() - 7 * DAY_MS)));
+  const week = data && share(total(data.items.filter((one) => Date.parse(one.day) > currentMs() - 7 * DAY_MS)));
   return html`<${Card} title="Uptime" className="uptime-card" tools=${html`<${Key} />`}>
     ${error && html`<${Problem} error=${error} retry=${reload} />`}
     ${!data && !error && html`<${Skeleton} rows=${3} />`}

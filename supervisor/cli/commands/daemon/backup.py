@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def command(settings: Settings, destination: str, as_json: bool) -> int:
     """Copy the data directory to DEST, a new directory, also while the daemon runs.
 
-    The copy has the state of one moment and all log lines written so far. The command reads the copy to verify it. To
-    restore it, stop the daemon, replace the data directory with the copy, and start the daemon.
+    The copy has the state of one moment and all log lines written so far. It has neither the configuration nor its
+    secrets: config.last is left out. The command reads the copy to verify it. To restore it, stop the daemon, replace
+    the data directory with the copy, and start the daemon.
     """
     from supervisor.cli.tables import show_json
     from supervisor.config.files.lookup import data_dir, find_config

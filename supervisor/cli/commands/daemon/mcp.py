@@ -18,7 +18,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.client import Api, ErrorResponse, NotFound, is_token, segment
-from supervisor.cli.daemon_answers import Record
+from supervisor.cli.daemon_answers import AnswerObject
 from supervisor.cli.failure import Failure
 from supervisor.cli.lookups import ask_of, find_run, find_task, soonest, unknown, upcoming
 from supervisor.cli.paths import files
@@ -430,13 +430,16 @@ class Tools:
             answer["runs"] = [self._described(run)]
         return _record(answer)
 
-    def run_task(self, task: str, params: dict[str, str] | None = None, wait_s: int = 0) -> Any:
-        """Run a task now and return the record of its run; read_log and get_run show the rest.
+    def run_task(
+        self, task: str, params: dict[str, str] | None = None, wait_s: int = 0, run_at: str | None = None
+    ) -> Any:
+        """Run a task and return the record of its run; read_log and get_run show the rest.
 
         params: values of its parameters by name. wait_s: wait up to so many seconds, at most 50, for its end.
+        run_at: RFC 3339 time at which it starts; default: now.
         """
         wait_s = min(max(wait_s, 0), _LONGEST_WAIT_S)
-        body = {"params": params} if params else None
+        body = {"params": params, "run_at": run_at} if params or run_at else None
         query: dict[str, str | int | None] = {"naming": "camel", "wait": wait_s or None}
         try:
             run = self.api.post(f"/api/tasks/{segment(task)}/run", query, body, _ANSWER_TIMEOUT_S + wait_s)
@@ -466,13 +469,13 @@ class Tools:
         ask_of(self.api, service, "restart", {"rolling": "true"} if rolling else None)
         return {"restarting": service}
 
-    def _run(self, run_id: str) -> Record:
+    def _run(self, run_id: str) -> AnswerObject:
         run = find_run(self.api, run_id)
         if run is None:
             raise Failure(f'no run has the id "{run_id}"')
         return run
 
-    def _described(self, run: Record) -> dict[str, Any]:
+    def _described(self, run: AnswerObject) -> dict[str, Any]:
         """Return a run with its details and, if it has ended, how it ended."""
         path = f"/api/runs/{run['id']}"
         record: dict[str, Any] = {"run": run, "details": self.api.get(f"{path}/details")}
@@ -480,7 +483,7 @@ class Tools:
             record["ending"] = self.api.get(f"{path}/ending")
         return record
 
-    def _daemon(self) -> Record | None:
+    def _daemon(self) -> AnswerObject | None:
         """Return the record of the daemon; None if the token is not permitted to read it."""
         try:
             return self.api.get("/api/daemon")
@@ -490,7 +493,7 @@ class Tools:
             raise
 
 
-def _without_definition(unit: Record) -> dict[str, Any]:
+def _without_definition(unit: AnswerObject) -> dict[str, Any]:
     """Return the state of a task or service without its configured keys, which can be long."""
     return {key: value for key, value in unit.items() if key != "definition"}
 
@@ -504,7 +507,7 @@ def _page(name: str, items: list[Any], offset: int, total: int) -> dict[str, Any
     return answer
 
 
-def _reasons(unit: Record) -> list[str]:
+def _reasons(unit: AnswerObject) -> list[str]:
     """Return the reasons in its record why a task or service may not be running."""
     from supervisor.cli.commands.runs.run import NEVER_RAN
 
@@ -534,15 +537,27 @@ def _reasons(unit: Record) -> list[str]:
     return reasons
 
 
-def _of_the_daemon(daemon: Record | None, task: str) -> list[str]:
+def _of_the_daemon(daemon: AnswerObject | None, task: str) -> list[str]:
     """Return the problems of the daemon that may prevent this task, or any, from running."""
+    from supervisor.cli.tables import attributed
+
     if daemon is None:
         return ["the token may not read the state of the daemon, which can be another reason"]
     reasons = []
-    if not daemon["schedulerActive"]:
+    if daemon.get("starting"):
+        reasons.append("the daemon is starting")
+    elif not daemon["schedulerActive"]:
         reasons.append("the daemon's scheduler is not running")
     if daemon.get("databaseProblem"):
         reasons.append(f"the daemon cannot store anything: {daemon['databaseProblem']}")
+    if pause := daemon.get("pause"):
+        reasons.append(
+            f"all schedules are paused {attributed({'withheld': pause})}; to resume: ringward resume --daemon"
+        )
+    reasons += [
+        f"the window {window['name']} is open; if it matches the task, its times do not run before it closes"
+        for window in daemon.get("windows", ())
+    ]
     reasons += [
         f"the clock was set back: the task is silent until {silent_task['runsAgainAt']}"
         for silent_task in daemon.get("silentTasks", ())

@@ -1,7 +1,9 @@
 """``ringward up``: prepares the start of the daemon, then becomes its root process."""
 
+import contextlib
 import gc
 import os
+import shlex
 import signal
 import sys
 import time
@@ -10,12 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from supervisor.cli import exit_codes
-from supervisor.cli.failure import Failure, say
+from supervisor.cli.failure import Failure, say, startup_failure
 from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_settings
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from supervisor.config.model import Config
     from supervisor.config.problems import InvalidValue, Problem
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-_ADVICE_S = 1.0
-"""Time limit for a name service or a mount to report an absence."""
 
 
 @click.command("up", epilog="Example: ringward up --config examples/ringward.toml")
@@ -95,55 +95,118 @@ def _prepare(
     with config_errors():
         http_socket = host_check.check_paths(config, directory)
     _check_text(directory)
-    data_directory.prepare(directory)
-    lock = data_directory.take_lock(directory)
-    if new_history and config.storage.database is not None:
-        raise click.BadParameter("the history is in PostgreSQL; restore it there", param_hint="--new-history")
-    allow(directory, allowed=new_history)
-    with config_errors():
-        api_user = host_check.reaching(resolved.api_user, config, directory)
-    shared = api_user.account is not None
-    daemon_id, runtime = _identified(directory, shared=shared)
-    boot = DaemonSettings(
-        daemon_id=daemon_id,
-        data_dir=directory,
-        runtime_dir=runtime.path,
-        runtime_bases=runtime_directory.bases(daemon_id, os.environ, shared=shared),
-        config_path=config.path,
-        listen=addresses or list(config.http.listen),
-        http_socket=http_socket,
-        api_account=api_user.account,
-        api_groups=api_user.groups,
-        # Environment variables that affect the connection to the database.
-        private_variables=[*config.storage.database.variables, "PGPASSWORD"] if config.storage.database else [],
-        password=resolved.password.value,
-        password_ephemeral=resolved.password.ephemeral,
-        token=os.urandom(32).hex(),
-        run_token_key=data_directory.run_token_key(directory),
-        started_at=time.time_ns() // 1_000_000,
-        overridden=_overridden(settings, addresses),
-        **configured_settings(config, resolved),
-    )
+    database = config.storage.database
+    with _ending_orphans(directory, database.url if database else f"{directory}/ringward.db") as locks:
+        data_directory.prepare(directory)
+        locks.append(data_directory.take_lock(directory))
+        if new_history and database is not None:
+            raise click.BadParameter("the history is in PostgreSQL; restore it there", param_hint="--new-history")
+        with config_errors():
+            api_user = host_check.reaching(resolved.api_user, config, directory)
+        shared = api_user.account is not None
+        with contextlib.ExitStack() as undone:
+            undone.enter_context(_cleaning_up())
+            daemon_id, runtime = _identified(directory, http_socket, shared=shared)
+            undone.enter_context(runtime_directory.removed_unless_started(runtime))
+            allow(directory, allowed=new_history)
+            boot = DaemonSettings(
+                daemon_id=daemon_id,
+                data_dir=directory,
+                runtime_dir=runtime.path,
+                runtime_bases=runtime_directory.bases(daemon_id, os.environ, shared=shared),
+                config_path=config.path,
+                listen=addresses or list(config.http.listen),
+                http_socket=http_socket,
+                api_account=api_user.account,
+                api_groups=api_user.groups,
+                # Environment variables that affect the connection to the database.
+                private_variables=[*database.variables, "PGPASSWORD"] if database else [],
+                password=resolved.password.value,
+                password_ephemeral=resolved.password.ephemeral,
+                token=os.urandom(32).hex(),
+                run_token_key=data_directory.run_token_key(directory),
+                started_at=time.time_ns() // 1_000_000,
+                overridden=_overridden(settings, addresses),
+                **configured_settings(config, resolved),
+            )
+            try:
+                api_access.share(boot)
+            except OSError as err:
+                raise data_directory.unusable(directory, err) from err
+            warnings = [*config.warnings, *advice.advised_soon(config, os.environ)]
+            _banner(boot, config, resolved.password, api_user, warnings, as_json=as_json)
+            _become_root(boot, config, (*locks, runtime.lock), ready_fd)
+
+
+class _Ended(BaseException):
+    """A signal ends the start."""
+
+
+@contextlib.contextmanager
+def _cleaning_up() -> "Iterator[None]":
+    """Let the first signal that would end this process leave the block first, so that nested blocks clean up."""
+    signals = [each for each in _ENDING if signal.getsignal(each) is signal.SIG_DFL]  # Ctrl-C raises an exception
+
+    def end(number: int, _frame: object) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Ended(number)
+
+    for each in signals:
+        signal.signal(each, end)
     try:
-        api_access.share(boot)
-    except OSError as err:
-        raise data_directory.unusable(directory, err) from err
-    warnings = [*config.warnings, *advice.missing_soon(config, os.environ, _ADVICE_S)]
-    _banner(boot, config, resolved.password, api_user, warnings, as_json=as_json)
-    _become_root(boot, lock, runtime.lock, ready_fd)
+        yield
+    except _Ended as err:
+        signal.signal(err.args[0], signal.SIG_DFL)
+        signal.raise_signal(err.args[0])
+    finally:
+        for each in signals:
+            signal.signal(each, signal.SIG_DFL)
 
 
-def _identified(directory: str, *, shared: bool) -> "tuple[str, LockedRuntimeDirectory]":
-    """Return the daemon's id and its runtime directory; a copy of a running daemon's data directory gets a new id."""
+@contextlib.contextmanager
+def _ending_orphans(directory: str, database: str) -> "Iterator[list[int]]":
+    """Collect the locks of a start. If this host prevents the start, end what a killed supervisor left running."""
+    from supervisor.startup.refusal import NotStarted
+
+    locks: list[int] = []
+    try:
+        yield locks
+    except (NotStarted, Failure) as err:
+        code = (startup_failure(err) if isinstance(err, NotStarted) else err).code
+        if code in (exit_codes.DATA_DIR, exit_codes.OS_ERROR):
+            from supervisor.startup import failed_start
+
+            for fd in locks:
+                os.close(fd)
+            runs = failed_start.end_orphans(directory, database, os.environ)
+            if runs:
+                names = ", ".join(f"{run.task_name} ({run.id})" for run in runs)
+                say(f"ended runs that a killed supervisor left: {names}")
+        raise
+
+
+def _identified(directory: str, http_socket: str, *, shared: bool) -> "tuple[str, LockedRuntimeDirectory]":
+    """Return the daemon's id and its runtime directory; a copy of a running daemon's data directory gets a new id.
+
+    Raises:
+        NotStarted: the running daemon uses this directory itself, whose lock file was removed.
+    """
+    from supervisor.ipc.listening_sockets import listener_at
     from supervisor.startup import data_directory, runtime_directory
+    from supervisor.startup.refusal import NotStarted, RefusalCause
 
     daemon_id = data_directory.identity(directory)
     try:
-        return daemon_id, runtime_directory.take(daemon_id, os.environ, shared=shared)
+        return daemon_id, runtime_directory.acquire(daemon_id, os.environ, shared=shared)
     except runtime_directory.IdentityInUse:
-        daemon_id = data_directory.renew(directory)
+        pid = listener_at(http_socket)
+        if pid is not None:  # the socket in a copy has no listener
+            message = f"a daemon already runs on {directory} (pid {pid or 'unknown'})"
+            raise NotStarted(message, RefusalCause.ALREADY_RUNNING) from None
+        daemon_id = data_directory.new_id()
         click.echo(f"{directory} is a copy of the data directory of a running daemon; it gets a new id")
-        return daemon_id, runtime_directory.take(daemon_id, os.environ, shared=shared)
+        return daemon_id, runtime_directory.acquire(daemon_id, os.environ, shared=shared)
 
 
 def _overridden(settings: Settings, addresses: list[tuple[str, int]]) -> list[str]:
@@ -273,8 +336,14 @@ def _url(boot: "DaemonSettings", host: str, port: int) -> str:
     return f"{scheme}://{shown}:{port}{boot.base_path}"
 
 
-def _become_root(boot: "DaemonSettings", lock: int, runtime_lock: int, ready: int | None) -> None:
+def _become_root(boot: "DaemonSettings", config: "Config", locks: "Sequence[int]", ready: int | None) -> None:
     """Bind the addresses, and replace this process by the root. Settings are passed in memory: they contain secrets.
+
+    Args:
+        boot: the settings.
+        config: the configuration, for the scheduler.
+        locks: the descriptors that lock the data directory and the runtime directory.
+        ready: receives a line when the daemon is ready.
 
     Raises:
         Failure: an address cannot be bound.
@@ -282,8 +351,8 @@ def _become_root(boot: "DaemonSettings", lock: int, runtime_lock: int, ready: in
     from supervisor.host import signal_sets
     from supervisor.ipc import stale_helpers
     from supervisor.ipc.child_process import RINGWARD
-    from supervisor.ipc.listening_sockets import CannotListen, listen
-    from supervisor.startup import early_api_server
+    from supervisor.ipc.listening_sockets import AddressInUse, CannotListen, listen
+    from supervisor.startup import config_copy, data_directory, early_api_server
     from supervisor.startup.admin_password import VARIABLE
 
     # From now on signals wait for the root. They would end this process, or Python with a traceback.
@@ -299,18 +368,28 @@ def _become_root(boot: "DaemonSettings", lock: int, runtime_lock: int, ready: in
                 boot.runtime_dir, stale_helpers.API, api.pid
             )  # before it has state that the next start would miss
         listeners = listen(boot)
+        data_directory.store_identity(boot)
+        with contextlib.suppress(
+            OSError
+        ):  # ENOSPC: one of two copies suffices; without any, the scheduler reads the files
+            config_copy.keep(config, boot, applied=True)
         if api is not None:
             early_api_server.say_hello(api, boot, listeners)
         fds = [sock.fileno() for sock in listeners]
         server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
         memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})
         os.environ.pop(VARIABLE, None)
-        arguments = [*RINGWARD, "root", "--start", str(memory), "--lock", str(lock), "--place", str(runtime_lock)]
+        arguments = [*RINGWARD, "root", "--start", str(memory), "--lock", str(locks[0]), "--place", str(locks[1])]
         if ready is not None:
             arguments += ["--ready", str(ready)]
         for fd in (memory, *fds, *(server or ())[1:], *([] if ready is None else [ready])):
             os.set_inheritable(fd, True)
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
+    except AddressInUse as err:
+        remedy = "use another address with --listen"
+        if "listen" not in boot.overridden:
+            remedy = f"to take a free port, run: {shlex.join([*sys.argv, '--listen', '127.0.0.1:0'])}"
+        raise Failure(f"{err}; {remedy}", exit_codes.OS_ERROR) from err
     except CannotListen as err:
         raise Failure(str(err), exit_codes.OS_ERROR) from err
     finally:

@@ -13,22 +13,19 @@ from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure
 from supervisor.cli.settings import CONFIG, DATA, Settings, pass_settings
 from supervisor.host import procfs
-from supervisor.host.files import Exposure, exposed, exposure
+from supervisor.host.files import ExposedFile, exposed, exposure
+from supervisor.installation import installation_hash
 from supervisor.version import VERSION
 
 _API_S = 60.0
 _SYSTEMCTL_S = 10.0
-_EARLIER = "No module named 'supervisor'"
-_RESTART = """
-  the daemon was installed before its packages moved into the folder "ringward", and cannot find them there
-  stop it, and start it again"""
 
 
 @click.command("upgrade", epilog="Example: ringward upgrade")
 @CONFIG
 @DATA
 @click.option("--from-here", is_flag=True, help="Take the version from the environment of this command.")
-@click.option("--if-different", is_flag=True, help="Do nothing if the daemon already has this version.")
+@click.option("--if-different", is_flag=True, help="Do nothing if the daemon runs the installed files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @pass_settings
 def command(settings: Settings, from_here: bool, if_different: bool, as_json: bool) -> int:
@@ -44,10 +41,10 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
 
     daemon = RunningDaemon(settings.data_directory())
     before = daemon.answer()
-    environment = before.get("environment")  # None: its version does not publish that
-    elsewhere = environment is not None and _is_elsewhere(environment)
-    moves = from_here and (elsewhere or environment is None)
-    if if_different and before["version"] == VERSION and not moves:
+    elsewhere = _is_elsewhere(before["environment"])
+    moves = from_here and elsewhere
+    same = before["version"] == VERSION and before.get("installation") == installation_hash()
+    if if_different and same and not moves:
         _show(as_json, {"upgraded": False, "from": VERSION, "version": VERSION})
         return exit_codes.OK
     if elsewhere and not moves:
@@ -60,8 +57,7 @@ def command(settings: Settings, from_here: bool, if_different: bool, as_json: bo
     else:
         answer = daemon.upgrade()
     if answer["state"] == "refused":
-        remedy = _RESTART if _EARLIER in answer["why"] else ""
-        raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}{remedy}", exit_codes.REFUSED)
+        raise Failure(f"not upgraded, {answer['version']} continues: {answer['why']}", exit_codes.REFUSED)
     if moves and _is_elsewhere(answer["environment"]):
         message = (
             f"another upgrade was in progress: the daemon runs from {answer['environment']}; run the command again"
@@ -136,7 +132,7 @@ def check_owners(here: dict[str, Any], owners: set[int]) -> None:
         )
 
 
-def _exposed_files(trees: list[str], owners: set[int]) -> Iterator[Exposure]:
+def _exposed_files(trees: list[str], owners: set[int]) -> Iterator[ExposedFile]:
     """Yield the files and directories below `trees` that other users than `owners` can change."""
     seen = set()
     waiting = list(trees)

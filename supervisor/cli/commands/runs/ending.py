@@ -85,6 +85,10 @@ def _rows(ending: dict[str, Any]) -> list[list[str]]:
     starter, user = ending.get("startedBy"), ending.get("requestedBy")
     facts = {
         "reason": ending["reason"],
+        "cause": ending.get("endCause"),
+        "failed step": ending.get("failedStep"),
+        "its run": ending.get("failedRunId"),
+        "passed over": ", ".join(ending.get("passedOver") or ()) or None,
         "exit code": None if code < 0 else code,
         "signal": f"{signal}, core dumped" if ending.get("coreDumped") else signal,
         "out of memory": "yes" if ending.get("oomKilled") else None,

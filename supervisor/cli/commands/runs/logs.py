@@ -79,7 +79,7 @@ def command(
     NAME may be a glob such as 'w*'. Lines of several instances begin with the name.
     """
     from supervisor.cli.lookups import find_run
-    from supervisor.cli.terminal import LogPrinter
+    from supervisor.cli.terminal import LogPrinter, end_with_reader
 
     given = [name for name, value in {**asdict(units), **asdict(only)}.items() if value and name != "names"]
     alone = not (given or follow or output.timestamps or output.as_json) and lines is None and len(units.names) == 1
@@ -96,6 +96,8 @@ def command(
     if output.raw:
         _print_raw(api, units.names[0])
         return
+    if follow:
+        end_with_reader()
     printer = LogPrinter(sys.stdout.buffer, timestamps=output.timestamps, as_json=output.as_json)
     runs = [run for name in units.names if (run := find_run(api, name))]
     if not runs:
@@ -133,7 +135,8 @@ def _print_units(
 ) -> None:
     from supervisor.cli.follow import ReconnectDelays
     from supervisor.cli.terminal import may_colour
-    from supervisor.cli.units.unit_log_printer import UnitFollower, UnitPrinter, labels_of, option_moment, stream_of
+    from supervisor.cli.units.option_times import option_moment
+    from supervisor.cli.units.unit_log_printer import UnitFollower, UnitPrinter, labels_of, stream_of
 
     # With a search, show all matching lines instead of only the last ones.
     start = (0 if only.since or only.grep else -100) if lines is None else -lines or 1
@@ -147,15 +150,16 @@ def _print_units(
         "stream": only.stream,
         "grep": only.grep,
     }
-    unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=may_colour(sys.stdout))
+    alone = choice.exact and len(choice.names) == 1
+    unit_printer = UnitPrinter(printer, labels_of(choice, api), coloured=may_colour(sys.stdout), by_step=alone)
     UnitFollower(api, path, query, unit_printer, ReconnectDelays()).follow()
 
 
 def _follow(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:
-    from supervisor.cli.follow import Follower, ReconnectDelays
+    from supervisor.cli.follow import ReconnectDelays, RunFollower
 
     anchor = -lines or int(api.get(f"/api/runs/{run_id}/log", {"from": -1, "limit": 1})["totalLines"])
-    Follower(api, run_id, printer, ReconnectDelays(), anchor=anchor).follow()
+    RunFollower(api, run_id, printer, ReconnectDelays(), anchor=anchor).follow()
 
 
 def _show(api: "Api", run_id: str, printer: "LogPrinter", lines: int) -> None:

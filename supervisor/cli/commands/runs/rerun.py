@@ -6,7 +6,7 @@ import click
 
 from supervisor.cli import exit_codes
 from supervisor.cli.failure import Failure, say
-from supervisor.cli.selection import Selection, asking, selecting, selection_of
+from supervisor.cli.selection import SelectedRuns, asking, selecting, selection_of
 from supervisor.cli.settings import Settings, client_options, pass_settings
 
 if TYPE_CHECKING:
@@ -19,9 +19,10 @@ _SHOWN = 10
 @client_options
 @selecting
 @asking
+@click.option("--failed", is_flag=True, help="Let flows continue: repeat only the steps that did not succeed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @pass_settings
-def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, **selecting: Any) -> int:
+def command(settings: Settings, /, *, dry_run: bool, yes: bool, failed: bool, as_json: bool, **selecting: Any) -> int:
     """Run the tasks of the selected runs again, each task once, and print the new runs.
 
     Name runs, or tasks for their runs, or select runs by options. The newest run of a task supplies the parameters.
@@ -39,7 +40,7 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
         return exit_codes.OK
     if not yes:
         _confirm(api, selection)
-    answer = selection.change(api, "rerun")
+    answer = selection.change(api, "rerun?failed=true" if failed else "rerun")
     started = answer["triggered"]
     if as_json:
         show_json(answer)
@@ -50,7 +51,7 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, as_json: bool, *
     return exit_codes.OK if started else exit_codes.REFUSED
 
 
-def _confirm(api: "Api", selection: Selection) -> None:
+def _confirm(api: "Api", selection: SelectedRuns) -> None:
     """Ask for confirmation, on a terminal and unless every selected run was named.
 
     Raises:
@@ -70,7 +71,7 @@ def _confirm(api: "Api", selection: Selection) -> None:
         raise Failure("nothing was changed")
 
 
-def _started(api: "Api", selection: Selection) -> tuple[list[str], int]:
+def _started(api: "Api", selection: SelectedRuns) -> tuple[list[str], int]:
     """Return the names of the tasks that would run, and the total number of selected runs."""
     from dataclasses import replace
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NEVER_RAN = {
     "start_failed": "could not start its command",
-    "skipped": "skipped, because the task is already running",
+    "skipped": "skipped: another run was active, or its ending has another cause",
     "queue_full": "the queue of the task is full",
     "dst_skipped": "its local time did not exist",
     "missed": "its time had passed",
@@ -41,12 +41,33 @@ _RUNNABLE = Kinds(
 
 
 @dataclass(frozen=True)
-class _OutputOptions:
+class _RunOutputOptions:
     """The options for the output of the command."""
 
     detach: bool
     timestamps: bool
     as_json: bool
+
+
+@dataclass(frozen=True)
+class _RequestOptions:
+    """The options for the request."""
+
+    given: tuple[str, ...]
+    at: str | None
+    force: bool
+
+    def body(self) -> dict[str, object]:
+        """Return the body of the request."""
+        from supervisor.cli.units.option_times import option_time
+
+        body: dict[str, object] = {"params": params} if (params := _params(self.given)) else {}
+        if self.force:
+            body["force"] = True
+        if self.at is not None:
+            body["run_at"] = option_time("--at", self.at)
+            say(f"to start at {body['run_at']}")
+        return body
 
 
 @click.command("run", epilog="Example: ringward run export -p DAY=2026-11-21 -p format=csv")
@@ -60,56 +81,62 @@ class _OutputOptions:
     multiple=True,
     help="Set a parameter; may be repeated. NAME alone: take the value of that environment variable.",
 )
+@click.option("--at", metavar="TIME", help='Start then, such as at "22:00" or "Mon 08:00"; print the id, do not wait.')
+@click.option("--force", is_flag=True, help="Do not ask only_if, the condition of the task.")
 @click.option("-d", "--detach", is_flag=True, help="Print the id of the run and do not wait.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("-y", "--yes", is_flag=True, help="With --all: do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="With --detach: print the run's record as JSON.")
-@grouped("output", _OutputOptions)
+@click.option("--json", "as_json", is_flag=True, help="With --detach or --at: print the run's record as JSON.")
+@grouped("output", _RunOutputOptions)
+@grouped("request", _RequestOptions)
 @pass_settings
 def command(
     settings: Settings,
     units: UnitChoice,
-    given: tuple[str, ...],
-    output: _OutputOptions,
+    request: _RequestOptions,
+    output: _RunOutputOptions,
     yes: bool,
 ) -> int:
-    """Run a task now and show its output, or run several tasks at the same time.
+    """Run a task, now or later, and show its output, or run several tasks at the same time.
 
     Exits with the exit code of the run, or with 125 if there is no such task or the run never started. With several
     tasks, lines begin with the name of the task, and the command exits with 1 unless all runs succeed. Ctrl-C stops
     following; the runs continue.
     """
+    body = request.body()
+    if request.at is not None:
+        output = replace(output, detach=True)
     if output.as_json and not output.detach:
-        raise click.UsageError("--json needs --detach")
-    params = _params(given)
+        raise click.UsageError("--json needs --detach or --at")
     try:
         choice = choice_of(units, needed="tasks")
     except Failure as err:
         raise Failure(err.message, exit_codes.NEVER_RAN) from err
     api = settings.api()
     if choice.exact and len(choice.names) == 1:
-        return _run_one(api, choice.names[0], params, output)
-    if params:
+        return _run_one(api, choice.names[0], body, output)
+    if request.given:
         raise click.UsageError("-p needs a single task")
     try:
-        tasks = [str(task["name"]) for task in choice.records(api, _RUNNABLE)]
+        chosen = choice.records(api, _RUNNABLE)
     except ErrorResponse:
         raise
     except Failure as err:
         if err.code != exit_codes.REFUSED:
             raise
         raise Failure(err.message, exit_codes.NEVER_RAN) from err
+    tasks = [str(task["name"]) for task in chosen]
     if units.everything and not yes:
         confirm_all(lambda: tasks, "Run")
-    return _run_many(api, tasks, output)
+    return _run_many(api, tasks, {str(task["name"]) for task in chosen if "steps" in task}, body, output)
 
 
-def _run_one(api: "Api", task: str, params: dict[str, str], output: _OutputOptions) -> int:
-    run = _trigger(api, task, params)
+def _run_one(api: "Api", task: str, body: dict[str, object], output: _RunOutputOptions) -> int:
+    run = _trigger(api, task, body)
     if output.detach:
         return _detached(api, run, output.as_json)
     try:
-        ended = _show(api, run["id"], output.timestamps)
+        ended = _show(api, task, str(run["id"]), output.timestamps)
     except KeyboardInterrupt:
         click.echo(
             f"\nringward: run {run['id']} continues\n"
@@ -121,8 +148,8 @@ def _run_one(api: "Api", task: str, params: dict[str, str], output: _OutputOptio
     return _result(api, ended)
 
 
-def _run_many(api: "Api", tasks: list[str], output: _OutputOptions) -> int:
-    """Run tasks at the same time; return 1 unless all of them succeed."""
+def _run_many(api: "Api", tasks: list[str], flows: set[str], body: dict[str, object], output: _RunOutputOptions) -> int:
+    """Run tasks, some of which are flows, at the same time; return 1 unless all of them succeed."""
     from supervisor.cli.tables import show_json
     from supervisor.cli.units.unit_log_printer import follow_all
 
@@ -130,7 +157,7 @@ def _run_many(api: "Api", tasks: list[str], output: _OutputOptions) -> int:
     failed = False
     for task in tasks:
         try:
-            runs.append(_trigger(api, task, {}))
+            runs.append(_trigger(api, task, body))
         except Failure as err:
             failed = True
             say(f"{task}: {err.message}")
@@ -143,7 +170,7 @@ def _run_many(api: "Api", tasks: list[str], output: _OutputOptions) -> int:
     else:
         try:
             ended = follow_all(
-                api, {str(run["id"]): str(run["task_name"]) for run in runs}, timestamps=output.timestamps
+                api, {str(run["id"]): str(run["task_name"]) for run in runs}, timestamps=output.timestamps, flows=flows
             )
         except KeyboardInterrupt:
             names = " ".join(tasks)
@@ -189,16 +216,14 @@ def _params(given: tuple[str, ...]) -> dict[str, str]:
     return params
 
 
-def _trigger(api: "Api", task: str, params: dict[str, str]) -> dict[str, Any]:
+def _trigger(api: "Api", task: str, body: dict[str, object]) -> dict[str, Any]:
     from http import HTTPStatus
 
     from supervisor.cli.client import NotFound, segment
     from supervisor.cli.lookups import unknown
 
     try:
-        run: dict[str, object] = api.post(
-            f"/api/tasks/{segment(task)}/run", body={"params": params} if params else None
-        )
+        run: dict[str, object] = api.post(f"/api/tasks/{segment(task)}/run", body=body or None)
     except NotFound as err:
         raise unknown(api, task, noun="task", kinds=("task",), code=exit_codes.NEVER_RAN) from err
     except ErrorResponse as err:
@@ -222,23 +247,43 @@ def _detached(api: "Api", run: dict[str, object], as_json: bool) -> int:
     return _result(api, api.get(f"/api/runs/{run['id']}"))
 
 
-def _show(api: "Api", run_id: str, timestamps: bool) -> dict[str, object]:
-    """Print the output of a run until it ends; return its record."""
-    from supervisor.cli.follow import Follower, ReconnectDelays
-    from supervisor.cli.terminal import LogPrinter
+def _show(api: "Api", name: str, run_id: str, timestamps: bool) -> dict[str, object]:
+    """Print the output of a run, or of the steps of a flow, until it ends; return its record."""
+    from supervisor.cli.follow import ReconnectDelays, RunFollower
+    from supervisor.cli.lookups import find_task
+    from supervisor.cli.terminal import LogPrinter, may_colour
+    from supervisor.cli.units.unit_log_printer import UnitFollower, UnitPrinter, labels_of_steps
 
     patience = ReconnectDelays()
-    out, err = sys.stdout.buffer, sys.stderr.buffer
-    Follower(api, run_id, LogPrinter(out, err, timestamps=timestamps), patience).follow()
+    printer = LogPrinter(sys.stdout.buffer, sys.stderr.buffer, timestamps=timestamps)
+    task = find_task(api, name)
+    if task is None or "steps" not in task:
+        RunFollower(api, run_id, printer, patience).follow()
+    else:
+        steps = UnitPrinter(printer, labels_of_steps(task), coloured=may_colour(sys.stdout), by_step=True)
+        UnitFollower(api, "/api/logs/stream", {"flow_run_id": run_id, "from": 0}, steps, patience).follow()
     ended: dict[str, object] = patience.insist(lambda: api.get(f"/api/runs/{run_id}"))
     return ended
+
+
+def _cause(ending: dict[str, Any]) -> str:
+    """Say why a run failed although it exited with 0."""
+    if ending.get("endCause") == "too_short":
+        return "it took less than min_duration"
+    line = ending.get("failureLine")
+    return "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
 
 
 def _result(api: "Api", run: dict[str, Any], prefix: str = "") -> int:
     """Return the exit code for the outcome of a run; print details that the code does not tell, after `prefix`."""
     reason = str(run.get("endReason", ""))
     if reason in NEVER_RAN:
-        raise Failure(f"run {run['id']} never started: {NEVER_RAN[reason]}", exit_codes.NEVER_RAN)
+        text = NEVER_RAN[reason]
+        if reason == "skipped":
+            ending = api.get(f"/api/runs/{run['id']}/ending")
+            by = f"skipped, because its condition was not met ({ending.get('requestedBy')})"
+            text = by if ending.get("endCause") == "condition" else "skipped, because the task is already running"
+        raise Failure(f"run {run['id']} never started: {text}", exit_codes.NEVER_RAN)
     if not run.get("startedAt"):
         raise Failure(f"run {run['id']} never started: {reason}", exit_codes.NEVER_RAN)
     code = int(run["exitCode"])
@@ -249,7 +294,6 @@ def _result(api: "Api", run: dict[str, Any], prefix: str = "") -> int:
     if reason != "failed":
         say(f"{prefix}run {run['id']} ended: {reason}")
     elif code == 0:
-        line = api.get(f"/api/runs/{run['id']}/ending").get("failureLine")
-        cause = "exit code 0 is not in exit_codes" if line is None else f"line {line} of its log matches failure_output"
+        cause = _cause(api.get(f"/api/runs/{run['id']}/ending"))
         say(f"{prefix}run {run['id']} failed: {cause}")
     return code or exit_codes.REFUSED  # "ringward run a && ringward run b" must not continue after a failure

@@ -11,7 +11,7 @@ from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
-    from supervisor.cli.daemon_answers import Record
+    from supervisor.cli.daemon_answers import AnswerObject
 
 
 @click.command("runs", epilog="Example: ringward runs backup 'db-*' --status failed,timeout --after 2h")
@@ -45,13 +45,13 @@ def command(
         show_table(RUN_COLUMNS, [run_row(run) for run in runs], gives_way=RUNS_GIVE_WAY)
 
 
-def _runs(api: "Api", choice: UnitChoice, conditions: dict[str, str], limit: int) -> "list[Record]":
+def _runs(api: "Api", choice: UnitChoice, conditions: dict[str, str], limit: int) -> "list[AnswerObject]":
     from supervisor.cli.lookups import find_task, runs_of
     from supervisor.ipc.unit_selection import ANY
 
     if choice.everything:
         answer = api.get("/api/runs", {**conditions, "naming": "camel", "limit": limit})
-        runs: list[Record] = answer["runs"] if "runs" in answer else answer["items"]
+        runs: list[AnswerObject] = answer["runs"] if "runs" in answer else answer["items"]
         return runs
     units = list(choice.names)
     if len(units) != 1 or not choice.exact or find_task(api, units[0]) is not None:  # else it may be a removed unit

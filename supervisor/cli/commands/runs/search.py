@@ -1,7 +1,6 @@
 """``ringward search``: search in the logs of runs."""
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _LOCATION_STYLE, _MATCH, _RESET = "\x1b[36m", "\x1b[1;31m", "\x1b[0m"
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,12 @@ class _LogOptions:
 
 
 @dataclass(frozen=True)
-class _LineOptions:
+class _MatchOptions:
     """The options that determine which lines match."""
 
     regex: bool
     ignore_case: bool
+    raw: bool
     stream: str | None
     since: str | None
     until: str | None
@@ -49,12 +48,13 @@ class _LineOptions:
         Raises:
             click.UsageError: a time is invalid.
         """
-        from supervisor.cli.units.unit_log_printer import option_moment
+        from supervisor.cli.units.option_times import option_moment
 
         return {
             "q": pattern,
             "regex": "true" if self.regex else None,
             "case": None if self.ignore_case else "true",
+            "raw": "true" if self.raw else None,
             "stream": self.stream,
             "since": option_moment("--since", self.since),
             "until": option_moment("--until", self.until),
@@ -68,6 +68,7 @@ class _LineOptions:
 @click.option("--tag", metavar="TAG", help="Only tasks and services with this tag.")
 @click.option("-E", "--regex", is_flag=True, help="PATTERN is a regular expression in RE2 syntax.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
+@click.option("--raw", is_flag=True, help="Match the bytes of a line, not the line as it is displayed.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr", "system"]), help="Only lines of this stream.")
 @click.option("--since", metavar="TIME", help="Only lines since this time: 10m (ago), 14:30, 2026-11-20 or RFC 3339.")
 @click.option("--until", metavar="TIME", help="Only lines until this time.")
@@ -75,10 +76,10 @@ class _LineOptions:
 @click.option("-n", "--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON record per line.")
 @grouped("logs", _LogOptions)
-@grouped("lines", _LineOptions)
+@grouped("lines", _MatchOptions)
 @pass_settings
 def command(
-    settings: Settings, words: tuple[str, ...], logs: _LogOptions, lines: _LineOptions, limit: int, as_json: bool
+    settings: Settings, words: tuple[str, ...], logs: _LogOptions, lines: _MatchOptions, limit: int, as_json: bool
 ) -> int:
     """Search the logs of all runs, newest run first, and print the lines that contain PATTERN.
 
@@ -156,7 +157,7 @@ def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator
     """Yield at most `limit` lines; request the next page only when it is needed.
 
     Raises:
-        Failure: as for :meth:`_Search.page`, or the search ended early.
+        Failure: as for :meth:`_Search.page`.
     """
     try:
         str(query["q"]).encode()
@@ -168,8 +169,6 @@ def _hits(search: _Search, query: dict[str, str | None], limit: int) -> Iterator
         yield from page["items"]
         limit -= len(page["items"])
         cursor = page.get("nextCursor")
-        if limit > 0 and (cut := page.get("cut")) is not None:
-            raise Failure(f"the search ended early: {cut}", exit_codes.REFUSED)
         if cursor is None:
             return
 
@@ -201,32 +200,23 @@ class _Printer:
 
     def _highlighted(self, text: str) -> str:
         """Return the text without its own colours, and with matches coloured if the user wants colours."""
+        from logring.log_search import displayed
         from supervisor.cli.terminal import harmless
 
-        data = _COLOUR.sub("", text).encode("utf-8", "replace")
+        data = displayed(text.encode("utf-8", "replace"))
         parts, end = [], 0
-        for start, behind in self._spans(data):
+        for start, behind in self._pattern.spans(data) if self._pattern else ():
             parts += [harmless(data[end:start].decode("utf-8", "replace")), _MATCH]
             parts += [harmless(data[start:behind].decode("utf-8", "replace")), _RESET]
             end = behind
         return "".join([*parts, harmless(data[end:].decode("utf-8", "replace"))])
 
-    def _spans(self, data: bytes) -> list[tuple[int, int]]:
-        """Return start and end of each match to colour; none from a match that takes too long."""
-        from logring.regex import MatchFailed
-
-        try:
-            return [*self._pattern.spans(data)] if self._pattern else []
-        except MatchFailed:
-            return []
-
 
 def _pattern(text: str, *, regex: bool, ignore_case: bool) -> "Pattern | None":
     """Return the pattern that shows where a line matches; None if only the daemon's version accepts it."""
     from logring.log_search import BadPattern, Pattern
-    from supervisor.ipc.match_process import MatchProcess
 
     try:
-        return Pattern(text, regex=regex, ignore_case=ignore_case, matcher=MatchProcess())
+        return Pattern(text, regex=regex, ignore_case=ignore_case)
     except BadPattern:
         return None

@@ -1,7 +1,6 @@
 """``ringward doctor``: checks whether this host meets the daemon's requirements."""
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from supervisor.tools.doctor.finding import Finding
 
 _MOST_WARNINGS = 20
+_MORE = "For other messages, see Troubleshooting in docs/operations.rst"
 
 
 @click.command("doctor", epilog="Example: ringward doctor")
@@ -42,6 +42,7 @@ def command(settings: Settings, as_json: bool) -> int:
             [[finding.what, finding.verdict, finding.text, finding.remedy or "-"] for finding in findings],
             prose={"DETAIL", "REMEDY"},
         )
+        click.echo(_MORE, err=True)
     return exit_codes.REFUSED if any(finding.verdict == "fail" for finding in findings) else exit_codes.OK
 
 
@@ -112,8 +113,7 @@ def _advice(config: "Config") -> Iterator["Finding"]:
     from supervisor.tools.doctor.finding import Finding
 
     check = "runs"
-    warnings = [*config.warnings, *advice.missing(config, os.environ)]
-    warnings += advice.cut_short(config, time.time_ns() // 1_000_000)
+    warnings = [*config.warnings, *advice.advised(config, os.environ)]
     if not warnings:
         yield Finding(check, "ok", "their users, directories and programs exist")
     for warning in warnings[:_MOST_WARNINGS]:

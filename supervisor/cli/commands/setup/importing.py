@@ -23,9 +23,11 @@ _KINDS = ("cron", "supervisord", "systemd", "procfile", "pm2", "compose")
 @click.argument("kind", metavar="|".join(_KINDS), type=click.Choice(_KINDS))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", metavar="FILE", shell_complete=files, help="Write the configuration to this new file.")
-@click.option("--system", is_flag=True, help="cron: the files have a user column.")
+@click.option(
+    "--system/--no-system", default=None, help="cron: whether the files have a user column; default: as they look."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print configuration and report as JSON.")
-def command(kind: str, files: tuple[str, ...], output: str | None, system: bool, as_json: bool) -> int:
+def command(kind: str, files: tuple[str, ...], output: str | None, system: bool | None, as_json: bool) -> int:
     """Convert the configuration of cron, supervisord, systemd, pm2, compose or a Procfile.
 
     The configuration goes to standard output, the report to standard error. Settings without an equivalent become
@@ -51,7 +53,7 @@ def command(kind: str, files: tuple[str, ...], output: str | None, system: bool,
     return exit_codes.REFUSED if outcome.lost else exit_codes.OK
 
 
-def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool) -> None:
+def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool | None) -> None:
     """Add the content of the files to the outcome.
 
     Raises:
@@ -61,7 +63,8 @@ def _read(kind: str, texts: dict[str, str], outcome: "Outcome", *, system: bool)
     from supervisor.tools.importers.import_result import UnreadableFile
 
     def cron(path: str, text: str, outcome: "Outcome") -> None:
-        crontab.read(path, text, outcome, system=system or crontab.is_system(path, text))
+        users = crontab.has_users(path, text, outcome) if system is None else system
+        crontab.read(path, text, outcome, system=users)
 
     readers: dict[str, Callable[[str, str, Outcome], None]] = {
         "cron": cron,
@@ -140,9 +143,9 @@ def _report(outcome: "Outcome", problems: list[str]) -> None:
     say(f"{counted(tasks, 'task')}, {counted(services, 'service')}")
     lost, advice = map(str, outcome.lost), map(str, outcome.advice)
     for title, lines in (
-        ("not carried over, or with another meaning", list(lost)),
-        ("notes", list(advice)),
-        ("errors to correct", problems),
+        ("Not converted, or converted with a different meaning", list(lost)),
+        ("Notes", list(advice)),
+        ("Errors to correct", problems),
     ):
         if lines:
             click.echo(f"{title}:", err=True)

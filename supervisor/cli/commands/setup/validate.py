@@ -1,7 +1,6 @@
 """``ringward validate``: checks the configuration."""
 
 import os
-import time
 
 import click
 
@@ -31,11 +30,7 @@ def command(settings: Settings, file: str | None, as_json: bool) -> int:
         directory = data_dir(None, config.daemon.data_dir, os.environ)
         host_check.check_paths(config, directory)
         host_check.reaching(resolved.api_user, config, directory)
-        warnings = [
-            *config.warnings,
-            *advice.missing(config, os.environ),
-            *advice.cut_short(config, time.time_ns() // 1_000_000),
-        ]
+        warnings = [*config.warnings, *advice.advised(config, os.environ)]
     except ConfigError as err:
         if as_json:
             show_json({"valid": False, "problems": [problem.to_dict() for problem in err.problems]})

@@ -13,7 +13,7 @@ from supervisor.cli.units.unit_choice import UnitChoice, choice_of, choosing
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Api
-    from supervisor.cli.daemon_answers import Record
+    from supervisor.cli.daemon_answers import AnswerObject
 
 _COLUMNS = ("NAME", "KIND", "STATE", "LAST RESULT", "LAST RUN", "NEXT RUN", "ACTIVE")
 _TOO_OLD = (404, 422)
@@ -26,12 +26,14 @@ _GIVES_WAY = ("KIND", "ACTIVE", "LAST RUN", "NEXT RUN", "LAST RESULT")
 @client_options
 @choosing(all_names)
 @click.option("-w", "--watch", is_flag=True, help="Show the list again whenever it changes, until Ctrl-C.")
+@click.option("--steps", is_flag=True, help="Also list the steps of flows.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
 @pass_settings
 def command(
     settings: Settings,
     units: UnitChoice,
     watch: bool,
+    steps: bool,
     as_json: bool,
 ) -> None:
     """List all tasks and services, or the named ones.
@@ -45,19 +47,26 @@ def command(
         raise click.UsageError("--watch cannot be combined with --json")
     choice = choice_of(units)
     api = settings.api()
+
+    def records() -> "list[AnswerObject]":
+        chosen = choice.records(api, ANY)
+        if not steps:
+            return chosen
+        flows = {unit["name"] for unit in chosen if "steps" in unit}
+        return [*chosen, *(unit for unit in api.get("/api/tasks")["items"] if unit.get("flow") in flows)]
+
     if watch:
-        _watch(lambda: _table(api, choice))
+        _watch(lambda: show_units(api, records()))
     elif as_json:
-        show_json(choice.records(api, ANY))
+        show_json(records())
     else:
-        _table(api, choice)
+        show_units(api, records())
 
 
-def _table(api: "Api", choice: UnitChoice) -> None:
+def show_units(api: "Api", items: "list[AnswerObject]") -> None:
+    """Print the table of units."""
     from supervisor.cli.tables import show_table
-    from supervisor.ipc.unit_selection import ANY
 
-    items = choice.records(api, ANY)
     waits = _waits(api) if any((item.get("active") or {}).get("pending") for item in items) else {}
     rows = [_row(item, waits.get(str(item["name"]))) for item in items]
     show_table(_COLUMNS, rows, prose={"STATE"}, gives_way=_GIVES_WAY)
@@ -66,10 +75,10 @@ def _table(api: "Api", choice: UnitChoice) -> None:
 def _watch(show: Callable[[], None]) -> None:
     """Call `show` repeatedly until Ctrl-C, and continue after a restart of the daemon."""
     from supervisor.cli.follow import ReconnectDelays
-    from supervisor.cli.terminal import Screen
+    from supervisor.cli.terminal import LiveScreen
 
     patience = ReconnectDelays()
-    with Screen() as screen, suppress(KeyboardInterrupt):
+    with LiveScreen() as screen, suppress(KeyboardInterrupt):
         while True:
             patience.insist(lambda: screen.draw(show))
             patience.reset()
@@ -79,7 +88,7 @@ def _watch(show: Callable[[], None]) -> None:
 def _waits(api: "Api") -> dict[str, str]:
     """Return why the oldest waiting run of each unit waits, by unit, if the daemon reports it."""
     from supervisor.cli.client import ErrorResponse
-    from supervisor.cli.daemon_answers import Record, UnexpectedAnswer
+    from supervisor.cli.daemon_answers import AnswerObject, UnexpectedAnswer
 
     query: dict[str, str | int | None] = {"status": "pending", "extended": "true", "naming": "camel", "limit": 1000}
     try:
@@ -90,13 +99,20 @@ def _waits(api: "Api") -> dict[str, str]:
         return {}
     details = page["details"]
     oldest = {str(run["taskName"]): details.get(run["id"]) for run in reversed(page["runs"])}
-    if not all(isinstance(run, Record) for run in oldest.values()):
+    if not all(isinstance(run, AnswerObject) for run in oldest.values()):
         raise UnexpectedAnswer('the response has an invalid "details"')
     texts = {name: _reason(run.get("waitingFor") or []) for name, run in oldest.items()}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _reason(reasons: "list[Record]") -> str | None:
+def _reason(reasons: "list[AnswerObject]") -> str | None:
+    from supervisor.cli.tables import when
+
+    for reason in reasons:
+        if reason["kind"] == "paused":
+            return "waiting: paused"
+        if "until" in reason:
+            return f"waiting: {reason['kind']}, {when(str(reason['until']))}"
     slots = [reason for reason in reasons if reason["kind"] == "slot"]
     if slots:
         return "waits for " + "; ".join(_slot(slot) for slot in slots)
@@ -109,14 +125,20 @@ def _slot(reason: dict[str, Any]) -> str:
 
 
 def _row(item: dict[str, Any], waits: str | None) -> list[str]:
-    from supervisor.cli.tables import outcome, when
+    from supervisor.cli.tables import attributed, outcome, span, when
 
     last = item.get("lastRun") or {}
     active = item.get("active") or {}
     running, pending = int(active.get("running", 0)), int(active.get("pending", 0))
     state = item.get("state") or ("running" if running else "queued" if pending else "idle")
-    if item.get("paused"):
-        state = f"paused ({state})"
+    if running and (usual_ms := item.get("usualMs")):
+        state = f"{state}, usually {span(usual_ms)}"
+    if late_since := item.get("lateSince"):
+        state = f"{state}, late (due {when(late_since)})"
+    elif (running or pending) and (done_by := item.get("doneBy")):
+        state = f"{state}, due {when(done_by)}"
+    if item.get("paused") or item.get("withheld"):
+        state = f"{'paused' if item.get('paused') else 'disabled'} ({state}) {attributed(item)}".rstrip()
     if item.get("flapping"):
         state = f"{state} (flapping)"
     if waits is not None:

@@ -14,11 +14,11 @@ from supervisor.cli.settings import CONFIG, DATA, Settings, config_errors, pass_
 
 if TYPE_CHECKING:
     from supervisor.config.model import Config
-    from supervisor.tools.simulation.past_runs import History
+    from supervisor.tools.simulation.past_runs import PastRuns
 
 _MAX_DAYS = 3660
 _SHOWN = 20
-_OUTCOMES = ("queued", "skipped", "queue_full", "terminates", "dst_skipped")
+_OUTCOMES = ("queued", "skipped", "queue_full", "terminates", "dst_skipped", "closed")
 
 
 @click.command("simulate", epilog="Example: ringward simulate --days 365 --duration 5m --duration backup=2h")
@@ -104,15 +104,15 @@ def _chosen(durations: Iterable[str], tasks: Iterable[str]) -> dict[str, int]:
     return durations_ms
 
 
-def _history(config: "Config", data: str | None) -> "History":
+def _history(config: "Config", data: str | None) -> "PastRuns":
     from supervisor.config.files.lookup import data_dir
-    from supervisor.tools.simulation.past_runs import History, HistoryUnreadable, read_history
+    from supervisor.tools.simulation.past_runs import HistoryUnreadable, PastRuns, read_history
 
     try:
         return read_history(config, data_dir(data, config.daemon.data_dir, os.environ))
     except HistoryUnreadable as err:
         say(f"ignoring the history: {err}")
-        return History()
+        return PastRuns()
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -121,6 +121,7 @@ def _show(result: dict[str, Any]) -> None:
     _show_collisions(result["collisions"])
     _show_load(result["hours"])
     _show_clock_changes(result["clockChanges"])
+    _show_closed_days(result["closedDays"])
 
 
 def _title(text: str, total: int = 0) -> None:
@@ -144,6 +145,7 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
             "QUEUE FULL",
             "TERMINATES",
             "DST SKIPPED",
+            "CLOSED",
             "LONGEST WAIT",
             "WAITS FOR",
         ),
@@ -159,7 +161,7 @@ def _show_tasks(tasks: list[dict[str, Any]]) -> None:
             for task in tasks
         ],
         prose={"WAITS FOR"},
-        gives_way=("TAKES", "DST SKIPPED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
+        gives_way=("TAKES", "DST SKIPPED", "CLOSED", "TERMINATES", "QUEUED", "LONGEST WAIT", "QUEUE FULL", "SKIPPED"),
     )
 
 
@@ -212,6 +214,15 @@ def _show_clock_changes(changes: list[dict[str, Any]]) -> None:
         ],
         gives_way=("TIME ZONE", "REPEATED"),
     )
+
+
+def _show_closed_days(days: list[dict[str, Any]]) -> None:
+    from supervisor.cli.tables import show_table
+
+    if days:
+        _title("Closed days", len(days))
+        rows = [[day["date"], day["task"], day["calendar"], str(day["times"])] for day in days[:_SHOWN]]
+        show_table(("DATE", "TASK", "CALENDAR", "TIMES"), rows, prose={"CALENDAR"})
 
 
 def _obstacle(reason: dict[str, Any]) -> str:

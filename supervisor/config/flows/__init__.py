@@ -1,0 +1,1 @@
+"""Flows in the configuration: the keys of their tables, and the checks of their graphs."""
