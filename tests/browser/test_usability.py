@@ -352,6 +352,7 @@ def test_lists_by_keyboard(page: Page, site: Site) -> None:
     page.keyboard.press("s")
     expect(page.get_by_role("dialog", name="Stop web?")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.locator("dialog")).to_have_count(0)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("next and previous row")
     page.keyboard.press("Escape")

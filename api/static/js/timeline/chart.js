@@ -1,6 +1,6 @@
 // The chart of the timeline: a row for each unit, a bar for each run. Only one bar is in the Tab order. The arrow keys
 // move the focus between bars; with Shift they move the window.
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
+import { html, useLayoutEffect, useRef, useState } from "../../vendor/preact.js";
 import { UnitLink } from "../parts/basics.js";
 import { told } from "../parts/tip.js";
 import { count, duration, moment } from "../format.js";
@@ -16,7 +16,7 @@ const KEY_SHARE = 0.25; // share of the window that an arrow key moves it by
 const KEY_ZOOM = 2;
 const BEYOND = 3; // percent of the width by which bars may extend past the edge
 const LANE_PX = 20;
-const TEXT_PX = 66; // width of a label on the time axis
+const TEXT_PX = 76; // width of a label on the time axis
 
 /** Return how long a run waited until it started or was rejected, or has waited so far, ms. */
 export const waitedMs = (run, nowMs) => (run.startedAt ? Date.parse(run.startedAt) : endOf(run, nowMs)) - Date.parse(run.createdAt);
@@ -100,9 +100,11 @@ export function Chart({ rows, slots, overlaps, view, since, behind, nowMs, chang
   const focused = useRef(false);
   const [width, setWidth] = useState(800);
   const [chosen, setChosen] = useState(null);
-    const plot = () => axis.current.getBoundingClientRect();
+  const plot = () => axis.current.getBoundingClientRect();
   const [shown, touch] = useGestures({ view, plot, box, change, now: currentMs });
-  useEffect(() => {
+  useLayoutEffect(() => {
+    // Before the first paint: labels placed for another width would extend beyond the screen of a phone.
+    setWidth(axis.current.clientWidth);
     const observer = new ResizeObserver((entries) => setWidth(entries.at(-1).contentRect.width));
     observer.observe(axis.current);
     return () => observer.disconnect();
