@@ -1,10 +1,26 @@
 """Named JSON values of the daemon."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from store.database import Database
 from store.models import MetaModel
+
+_FORMER_HOSTS = "former_hosts"
+_MOST_HOSTS = 100
+"""How many former hosts are known; runs of earlier ones name no host."""
+
+
+class FormerHost(NamedTuple):
+    """A daemon that used the database before this one. The logs of its runs are in its own data directory.
+
+    Attributes:
+        host: its host name.
+        until_ms: when the next daemon took over, in ms since the epoch; later runs are not its runs.
+    """
+
+    host: str
+    until_ms: int
 
 
 def get_meta(db: Database, key: str, default: Any = None) -> Any:
@@ -23,3 +39,15 @@ def set_meta(db: Database, key: str, value: object) -> None:
         conflict_target=[MetaModel.key], preserve=[MetaModel.value]
     )
     db.apply(query)
+
+
+def add_former_host(db: Database, host: str, until_ms: int) -> None:
+    """Record that another daemon takes over from the daemon on `host`."""
+    known: list[list[object]] = get_meta(db, _FORMER_HOSTS, [])
+    set_meta(db, _FORMER_HOSTS, [*known, [host, until_ms]][-_MOST_HOSTS:])
+
+
+def former_host_of(db: Database, created_ms: int) -> str | None:
+    """Return the host of the former daemon that had a run created at that time; None if it was this daemon."""
+    known = [FormerHost(*entry) for entry in get_meta(db, _FORMER_HOSTS, [])]
+    return next((one.host for one in known if created_ms < one.until_ms), None)

@@ -11,6 +11,7 @@ from api.operations.parameters import INT64_MAX
 from api.schemas.records import Done
 from api.streams import sse_encoding
 from api.streams.completion_watch import EVENTS, Watch
+from api.streams.former_logs import require_log
 from api.streams.ring_follower import DAEMON, unreadable
 from api.streams.shared_feed import Chunk, Feed, Rows, read_page, read_rendered
 from api.streams.sse_response import EventStream
@@ -160,7 +161,7 @@ class RunLogStream(LogStream):
 
     def __init__(self, context: Context, call: Call, run: Run) -> None:
         super().__init__(context, call)
-        self._run_id = run.id
+        self._run = run
         # The row of an ended run has the number of lines, even if its log is gone.
         self._lines = run.lines
         self._live = run.status != "ended"
@@ -170,12 +171,13 @@ class RunLogStream(LogStream):
 
     def _acquire(self) -> None:
         if self._live:
-            watch = self._watch = self.context.feeds.ends.enter(self._run_id)
+            watch = self._watch = self.context.feeds.ends.enter(self._run.id)
             watch.seen = True
             watch.waiters.add(self.woken)
-            self._head = self._ring_head(self.follow(self._run_id))
+            self._head = self._ring_head(self.follow(self._run.id))
         else:
             self._head = self._whole_head()
+            require_log(self.context, self._run, self._head)
 
     def close(self) -> None:
         """Close the log, then the stream."""
@@ -191,7 +193,7 @@ class RunLogStream(LogStream):
         try:
             return self.context.files(self._reader.head)
         except (LogError, OSError) as err:
-            raise unreadable(self._run_id, err) from err
+            raise unreadable(self._run.id, err) from err
 
     def _ring_head(self, feed: Feed) -> Head | None:
         """Return the head of the log from its ring; None if it has no ring.
@@ -202,7 +204,7 @@ class RunLogStream(LogStream):
         try:
             head = feed.head_now()
         except (LogError, OSError) as err:
-            raise unreadable(self._run_id, err) from err
+            raise unreadable(self._run.id, err) from err
         return head if feed.has_ring else None
 
     def _head_that_came(self) -> Head:

@@ -17,10 +17,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
-from store.daemon_values import get_meta, set_meta
+from store.daemon_values import add_former_host, get_meta, set_meta
 from store.database import Database, open_reader
 from store.errors import StoreError
 from store.runs.writes import Run, get_run, unfinished_runs
@@ -43,9 +44,10 @@ _PATIENCE_S = 0.2
 _CGROUPS = "cgroups"
 _BOOT_ID = "boot_id"
 _DAEMON_ID = "daemon_id"
+_HOST = "host"
 """Names in the store of facts about the previous daemon.
 
-They are its directory of cgroups, the boot of the host, and the id of its data directory.
+They are its directory of cgroups, the boot and the name of the host, and the id of its data directory.
 """
 
 
@@ -61,7 +63,12 @@ def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: st
     """
     before = {str(get_meta(db, _CGROUPS) or ""), cgroups or ""} - {""}
     if get_meta(db, _DAEMON_ID) not in (None, daemon_id):
-        log.warning("this data directory is a copy of another one; runs of the other daemon are ignored")
+        host = str(get_meta(db, _HOST) or "an unknown host")
+        log.warning(
+            f"the daemon on {host} used this database before, with another data directory: "
+            "its unfinished runs end as crashed, and its logs are there"
+        )
+        add_former_host(db, host, Clock().wall_ms())
     elif _may_have_orphans(db, daemon_id):
         _end(daemon_id, lost, before, log)
         for directory in before:
@@ -69,6 +76,7 @@ def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: st
     # Stored last: if this scheduler is killed before, the next one repeats everything.
     set_meta(db, _CGROUPS, cgroups or "")
     set_meta(db, _BOOT_ID, current_boot())
+    set_meta(db, _HOST, socket.gethostname())
     set_meta(db, _DAEMON_ID, daemon_id)
 
 

@@ -14,6 +14,7 @@ from api.operations.parameters import INT64_MAX, choice, instant, integer
 from api.resources.runs.runs import the_run
 from api.schemas import records as schemas
 from api.streams import sse_encoding
+from api.streams.former_logs import require_log
 from api.streams.raw_log import Layout, Pieces, part
 from api.streams.ring_follower import unreadable
 from api.streams.shared_feed import read_page
@@ -37,7 +38,7 @@ def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
     """Open the run's log.
 
     Raises:
-        ApiError: 500 the log cannot be read.
+        ApiError: 500 the log cannot be read; 503 a former host has it.
     """
 
     def opened() -> tuple[LogReader, Head]:
@@ -45,9 +46,15 @@ def _open(context: Context, run: Run) -> tuple[LogReader, Head]:
         return reader, reader.head()
 
     try:
-        return context.files(opened)
+        reader, head = context.files(opened)
     except (LogError, OSError) as err:
         raise unreadable(run.id, err) from err
+    try:
+        require_log(context, run, head)
+    except ApiError:
+        reader.close()
+        raise
+    return reader, head
 
 
 class _Body:
@@ -272,7 +279,7 @@ def get_line_history(context: Context, call: Call) -> None:
     """Get the frame history of a settled progress bar or redraw line."""
     run = the_run(context, call.path["runId"])
     number = int(call.path["lineNumber"])
-    reader = LogReader(*context.feeds.paths(run))
+    reader, _head = _open(context, run)
 
     def read() -> list[list[bytes]] | None:
         try:
