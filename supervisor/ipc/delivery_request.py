@@ -5,17 +5,18 @@ Scheduler -> notifier
     ``ping``     a :class:`PingRequest`
 
 Notifier -> scheduler
-    ``result``   {key, ok, error, retry_after_ms, items, refused}: the result of a request. `error` is a message
-                 without secrets, or null on success. `retry_after_ms` is the pause that the receiver requests, or null
+    ``result``   a :class:`NotifierAnswer`
 
 The notifier does not read the database and keeps no state. It carries out a limited number of requests at a time.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+
+from supervisor.ipc.helper_messages import HelperMessage
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveryRequest:
+class DeliveryRequest(HelperMessage, op="deliver"):
     """A notification to deliver."""
 
     key: str
@@ -35,21 +36,13 @@ class DeliveryRequest:
     items: list[str] = field(default_factory=list)
     """The lines of a list, between body and footer; the message has as many as the service accepts, at least one."""
 
-    def to_message(self) -> dict[str, object]:
-        """Return the message for the socket."""
-        return {"op": "deliver", **asdict(self)}
-
 
 @dataclass(frozen=True, kw_only=True)
-class PingRequest:
+class PingRequest(HelperMessage, op="ping"):
     """A heartbeat URL to request."""
 
     key: str
     url: str = field(repr=False)
-
-    def to_message(self) -> dict[str, object]:
-        """Return the message for the socket."""
-        return {"op": "ping", **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -57,21 +50,17 @@ class DeliveryResult:
     """The result of a delivery or a ping."""
 
     error: str | None = None
-    """An error message; None on success."""
+    """An error message without secrets; None on success."""
     retry_after_ms: int | None = None
+    """The pause that the receiver requests, if it does."""
     items: int = 0
     """Number of the request's items that were delivered."""
     refused: bool = False
     """Whether the receiver refuses this message because of its contents, so that others need not wait."""
 
-    def to_message(self, key: str) -> dict[str, object]:
-        """Return the message for the socket."""
-        return {
-            "op": "result",
-            "key": key,
-            "ok": self.error is None,
-            "error": self.error,
-            "retry_after_ms": self.retry_after_ms,
-            "items": self.items,
-            "refused": self.refused,
-        }
+
+@dataclass(frozen=True)
+class NotifierAnswer(DeliveryResult, HelperMessage, op="result"):
+    """The result of a request."""
+
+    key: str = field(kw_only=True)

@@ -404,7 +404,7 @@ def spawn_message(spawn: Spawn, protocol: int) -> Message:
     return values
 
 
-def without_defaults(record: "DaemonSettings | Spawn | Exited") -> dict[str, object]:
+def without_defaults(record: Any) -> dict[str, object]:
     """Return the fields of a message that differ from their defaults."""
     defaults = _defaults(type(record))  # type: ignore[arg-type]  # a class is hashable
     return {name: value for name, default in defaults.items() if (value := getattr(record, name)) != default}

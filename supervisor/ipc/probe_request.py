@@ -1,23 +1,8 @@
-"""Messages between the scheduler and the watcher, over a socketpair.
+"""Messages between the scheduler and the watcher, over a socketpair."""
 
-Scheduler -> watcher
-    ``hello``    {bell, token}: the doorbell of the runs' rings
-    ``watch``    a :class:`ProbeRequest`
-    ``forget``   {key}
+from dataclasses import dataclass, field
 
-Watcher -> scheduler
-    ``passed``   {key}: an attempt succeeded; completes a request without `times`
-    ``failing``  {key, why}: an attempt failed, for a new reason
-    ``failed``   {key, why, status}: `times` attempts in a row failed, the command of kind ask or condition failed, or
-                 the output cannot be searched, for kind output; completes the request. `status` is the exit code of a
-                 condition, 1 if it is not met; `why` is then the last line of its output
-    ``matched``  {key, line, why}: the number and text of a matching line, for kind output; completes the request
-    ``answered`` {key, text}: the standard output of a successful command, for kind ask, or nothing, for a condition
-                 that is met; completes the request
-    ``clean``    {key}: the output ended without a match or cannot be read, for kind output; completes the request
-"""
-
-from dataclasses import asdict, dataclass, field
+from supervisor.ipc.helper_messages import HelperMessage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +39,85 @@ class ProbeRequest:
     file: str = ""
     """Paths of the ring and the log file."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the request for a message."""
-        return asdict(self)
+
+# Scheduler -> watcher
+
+
+@dataclass(frozen=True)
+class WatcherSetup(HelperMessage, op="hello"):
+    """The doorbell of the runs' rings; the first message."""
+
+    bell: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class StartProbe(HelperMessage, op="watch"):
+    """Carry out a request."""
+
+    order: ProbeRequest
+
+
+@dataclass(frozen=True)
+class StopProbe(HelperMessage, op="forget"):
+    """Cancel a request."""
+
+    key: str
+
+
+# Watcher -> scheduler
+
+
+@dataclass(frozen=True)
+class AttemptPassed(HelperMessage, op="passed"):
+    """An attempt succeeded; completes a request without `times`."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class AttemptFailed(HelperMessage, op="failing"):
+    """An attempt failed, for a new reason."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True)
+class RequestFailed(HelperMessage, op="failed"):
+    """`times` attempts in a row failed, or the command of kind ask or condition did; completes the request."""
+
+    key: str
+    why: str
+    """For a condition that is not met, the last line of the command's output."""
+    status: int | None = None
+    """The exit code of a condition, 1 if it is not met."""
+
+
+@dataclass(frozen=True)
+class LineMatched(HelperMessage, op="matched"):
+    """The first matching line, for kind output; completes the request."""
+
+    key: str
+    line: int
+    why: str
+    """The text of the line."""
+
+
+@dataclass(frozen=True)
+class CommandAnswered(HelperMessage, op="answered"):
+    """The command of kind ask or condition succeeded; completes the request."""
+
+    key: str
+    text: str
+    """The standard output of the command; empty for a condition."""
+
+
+@dataclass(frozen=True)
+class NothingMatched(HelperMessage, op="clean"):
+    """The output ended without a match or cannot be read, for kind output; completes the request."""
+
+    key: str
+
+
+ProbeAnswer = AttemptPassed | AttemptFailed | RequestFailed | LineMatched | CommandAnswered | NothingMatched

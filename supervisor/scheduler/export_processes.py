@@ -13,9 +13,9 @@ from logring.layout import STREAM_NAMES
 from supervisor.config.cross_checks import selects
 from supervisor.config.daemon_tables import Export
 from supervisor.config.model import Config, Service, Task
-from supervisor.ipc.export_job import ExportJob, ExportStatus
+from supervisor.ipc.log_jobs import ExportJob, ExportReport, ExportRequest, ExportStatus
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import DaemonSettings, Message
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.database.commits import Committer
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
@@ -63,6 +63,8 @@ def job_of(export: Export, boot: DaemonSettings, config: Config, host: str, begi
 class _RunningExport(HelperClient):
     """One export with its process."""
 
+    answers = (ExportReport,)
+
     def __init__(self, loop: Loop, log: Log, export: Export, job: ExportJob, reports: "Exports") -> None:
         self.export = export
         self.status = ExportStatus()
@@ -75,10 +77,10 @@ class _RunningExport(HelperClient):
 
     def send_job(self) -> None:
         """Send the job to this process and its successors."""
-        self.process.request("job", self.job.to_message())
+        self.process.request("job", ExportRequest(self.job))
 
-    def helper_sent(self, message: Message) -> None:
-        self._reports.reported(self, ExportStatus.from_dict(message["status"]))
+    def helper_sent(self, message: ExportReport) -> None:
+        self._reports.reported(self, message.status)
 
     def helper_failed(self, reason: str) -> None:
         self._reports.process_failed(self, reason)

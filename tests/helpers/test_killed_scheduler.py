@@ -9,20 +9,20 @@ import pytest
 
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.delivery_request import PingRequest
-from supervisor.ipc.messages import encode
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.helper_messages import HelperMessage, encode
+from supervisor.ipc.probe_request import ProbeRequest, StartProbe, WatcherSetup
 from tests.support.ports import free_port
 
 
-def watch() -> list[dict[str, Any]]:
+def watch() -> list[HelperMessage]:
     """Return requests to which the watcher answers."""
     request = ProbeRequest(key="run", kind="exec", argv=["true"], every_ms=1000, timeout_ms=60_000)
-    return [{"op": "hello", "bell": "/nonexistent", "token": ""}, {"op": "watch", "order": request.to_dict()}]
+    return [WatcherSetup("/nonexistent", ""), StartProbe(request)]
 
 
-def notify() -> list[dict[str, Any]]:
+def notify() -> list[HelperMessage]:
     """Return a request to which the notifier answers."""
-    return [PingRequest(key="ping", url=f"http://127.0.0.1:{free_port()}/").to_message()]
+    return [PingRequest(key="ping", url=f"http://127.0.0.1:{free_port()}/")]
 
 
 @pytest.mark.parametrize(("helper", "requests"), [("watcher", watch), ("notifier", notify)])

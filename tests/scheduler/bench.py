@@ -18,7 +18,7 @@ from supervisor.config.load import load
 from supervisor.host.clock import Clock
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import PROTOCOL, DaemonSettings, Exited
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import ProbeAnswer, ProbeRequest
 from supervisor.scheduler.control.external_runs import ExternalRuns
 from supervisor.scheduler.control.window_operations import WINDOWS, windows_of
 from supervisor.scheduler.core import Core
@@ -151,9 +151,9 @@ class Watcher(WatcherClient):
     def forget(self, key: str) -> None:
         self.open.pop(key, None)
 
-    def says(self, key: str, op: str, reason: str | None = None) -> None:
+    def says(self, answer: ProbeAnswer) -> None:
         """Report the result of a probe."""
-        self.open[key][1]({"op": op, "key": key, "why": reason})
+        self.open[answer.key][1](answer)
 
 
 class Bench:

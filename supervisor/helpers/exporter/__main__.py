@@ -18,9 +18,9 @@ from supervisor.helpers.exporter.log_records import EndSink, Sink
 from supervisor.helpers.exporter.status_reports import StatusReporter
 from supervisor.helpers.process_setup import exit_with_the_scheduler, set_up_helper
 from supervisor.host.osport import forbid_new_privileges, set_title
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.helper_messages import encode, receive
+from supervisor.ipc.log_jobs import ExportJob, ExportRequest
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Decoder, encode, receive
 
 _GRACE_S = 3.0
 _FOLDER_MODE = 0o700
@@ -64,10 +64,10 @@ def _export(job: ExportJob, sock: socket.socket) -> int:
         log.error(f"exports.{job.name}: {err}; the export starts over with the active runs")
         os.replace(path, f"{path}.damaged")
         cursors = Cursors(path)
-    report = StatusReporter(job, log, lambda message: sock.sendall(encode(message)))
+    reporter = StatusReporter(job, log, lambda report: sock.sendall(encode(report)))
     sink, ends = open_sinks(cursors)
     with contextlib.closing(sink):
-        Exporter(job, cursors, sink, ends, sock.fileno(), report).run()
+        Exporter(job, cursors, sink, ends, sock.fileno(), reporter).run()
     return 0
 
 
@@ -77,10 +77,10 @@ def main() -> int:
     set_up_helper("exporter", umask=0o027)
     forbid_new_privileges()
     sock = socket.socket(fileno=int(sys.argv[2]))
-    message = receive(sock, Decoder())
-    if message is None:
+    request = receive(sock, ExportRequest)
+    if request is None:
         return 0
-    job = ExportJob(**message["job"])
+    job = request.job
     set_title(f"ringward exporter {job.name}")
     exit_with_the_scheduler(sock.fileno(), _GRACE_S)
     try:

@@ -15,7 +15,7 @@ import time
 
 from supervisor.helpers.exporter.cursors import Cursors
 from supervisor.helpers.exporter.log_records import DeliveryFailed, JsonEncoder, Piece
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 
 _MODE = 0o640
 _FOLDER_MODE = 0o750

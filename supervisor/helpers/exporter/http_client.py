@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from supervisor.helpers.exporter.log_records import CUT, DeliveryFailed, LinesRejected, LogGap, Piece, TooLarge, halves
 from supervisor.helpers.retry_after import retry_after_ms
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 from supervisor.ipc.log_line import printable
 
 TIMEOUT_S = 10.0

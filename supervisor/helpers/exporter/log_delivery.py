@@ -34,7 +34,7 @@ from supervisor.helpers.exporter.log_records import (
 from supervisor.helpers.exporter.sources import EVENTS, Doorbells, NewRuns
 from supervisor.helpers.exporter.status_reports import StatusReporter
 from supervisor.ipc.backoff import backoff
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 
 _BATCH_BYTES = 8 << 20
 _FILE_BATCH_BYTES = 32 << 20

@@ -20,7 +20,7 @@ import msgspec
 from logring.layout import STREAM_NAMES
 from supervisor.helpers.exporter.http_client import TIMEOUT_S, authorization, chunks, push_in_parts, reason, refusal
 from supervisor.helpers.exporter.log_records import DeliveryFailed, LogGap, Piece, lines_of
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 
 _PATH = "/loki/api/v1/push"
 _ENTRY_BYTES = 128

@@ -64,7 +64,7 @@ from supervisor.helpers.exporter.log_records import (
     TooLarge,
     lines_of,
 )
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 from supervisor.ipc.log_line import printable
 from supervisor.version import VERSION
 

@@ -28,7 +28,7 @@ from contextlib import suppress
 
 from logring.layout import STDERR, STDOUT, STREAM_NAMES, SYSTEM
 from supervisor.helpers.exporter.log_records import CUT, DeliveryFailed, LogGap, Piece, lines_of
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 from supervisor.ipc.log_line import stamp
 
 JOURNAL = "/run/systemd/journal/socket"

@@ -19,7 +19,7 @@ from store.runs.arrivals import Arrival, RunEnd
 from store.runs.record import Run
 from supervisor.helpers.exporter.cursors import Cursors, FollowedRun
 from supervisor.ipc.doorbell import DoorbellClient
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 
 EVENTS = "events"
 """The ring that gets a line whenever a run starts or ends."""

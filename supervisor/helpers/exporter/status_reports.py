@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from supervisor.helpers.exporter.log_records import LogGap, Piece
 from supervisor.host.files import DAMAGED, read_json, replace_file
-from supervisor.ipc.export_job import ExportJob, ExportStatus, status_path
+from supervisor.ipc.helper_messages import from_fields
+from supervisor.ipc.log_jobs import ExportJob, ExportReport, ExportStatus, status_path
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Message
+from supervisor.ipc.messages import without_defaults
 
 _INTERVAL_S = 1.0
 
@@ -18,7 +19,7 @@ _INTERVAL_S = 1.0
 class StatusReporter:
     """The status of one export, whose counters continue after restarts."""
 
-    def __init__(self, job: ExportJob, log: Log, send: Callable[[Message], None]) -> None:
+    def __init__(self, job: ExportJob, log: Log, send: Callable[[ExportReport], None]) -> None:
         self._path = status_path(job.data_dir, job.name)
         self._log = log
         self._send = send
@@ -81,15 +82,15 @@ class StatusReporter:
         if status == self._sent and self._sent is not status:
             return
         self._sent = replace(status)
-        self._send(status.to_message())
+        self._send(ExportReport(status))
         with contextlib.suppress(OSError):  # the cursors report a full disk
-            replace_file(self._path, json.dumps(status.to_dict()))
+            replace_file(self._path, json.dumps(without_defaults(status)))
 
 
 def _stored(path: str) -> ExportStatus:
     """Return the saved status of the previous exporter; a new one if it cannot be read."""
     try:
-        return ExportStatus.from_dict(read_json(path))
+        return from_fields(ExportStatus, read_json(path))
     except (OSError, *DAMAGED):
         return ExportStatus()
 

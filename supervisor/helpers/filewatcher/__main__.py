@@ -1,14 +1,5 @@
 """``python -m ringward filewatcher --fd N``: the scheduler starts it and exchanges messages over the descriptor.
 
-Scheduler -> file watcher
-    ``watch``    {directory, tasks: {name: [globs, settle_ms]}}: sent once; the directory is for the state
-    ``stored``   {task, id}: the run for a burst is stored
-
-File watcher -> scheduler
-    ``burst``    {task, id, files}: changed files for which the task must run
-    ``said``     {level, text}: a line for the daemon's log
-    ``refused``  {problems}: the present problems with inotify
-
 The file watcher exits when the descriptor closes.
 """
 
@@ -17,32 +8,33 @@ import os
 import socket
 import sys
 import threading
-from typing import Any
+from collections.abc import Callable
 
 from supervisor.helpers.filewatcher.refusals import Refusals
 from supervisor.helpers.filewatcher.task_watch import TaskWatch
 from supervisor.helpers.process_setup import set_up_helper
 from supervisor.host.osport import forbid_new_privileges
-from supervisor.ipc.messages import Decoder, encode
+from supervisor.ipc.file_bursts import BurstStored, WatchFiles
+from supervisor.ipc.helper_messages import HelperMessage, decoder, encode
 
 _SUFFIX = ".json"
 
 
 def _serve(sock: socket.socket) -> None:
-    decoder, lock = Decoder(), threading.Lock()
+    requests, lock = decoder(WatchFiles, BurstStored), threading.Lock()
     watches: dict[str, TaskWatch] = {}
 
-    def send(message: dict[str, object]) -> None:
+    def send(message: HelperMessage) -> None:
         with lock, contextlib.suppress(OSError):  # the scheduler is gone, so this process is about to exit
             sock.sendall(encode(message))
 
     try:
         while data := sock.recv(65536):
-            for message in decoder.feed(data):
-                if message["op"] == "watch":
-                    watches = _watch(message["directory"], message["tasks"], send)
-                elif message["op"] == "stored" and message["task"] in watches:
-                    watches[message["task"]].stored(message["id"])
+            for message in requests.feed(data):
+                if isinstance(message, WatchFiles):
+                    watches = _watch(message, send)
+                elif message.task in watches:
+                    watches[message.task].stored(message.id)
     except ConnectionResetError:  # the scheduler was killed
         pass
     finally:
@@ -50,7 +42,8 @@ def _serve(sock: socket.socket) -> None:
             watch.close()
 
 
-def _watch(directory: str, tasks: dict[str, Any], send: Any) -> dict[str, TaskWatch]:
+def _watch(request: WatchFiles, send: Callable[[HelperMessage], None]) -> dict[str, TaskWatch]:
+    directory, tasks = request.directory, request.tasks
     os.makedirs(directory, mode=0o700, exist_ok=True)
     for name in os.listdir(directory):
         if name.removesuffix(_SUFFIX) not in tasks:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from supervisor.ipc.backoff import backoff
+from supervisor.ipc.file_bursts import FileWatcherLine, InotifyProblems
+from supervisor.ipc.helper_messages import HelperMessage
 
 LIST_S = 10.0
 """Interval at which a directory without events is listed."""
@@ -30,7 +32,7 @@ class Refusals:
         send: Sends a message to the scheduler.
     """
 
-    def __init__(self, send: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, send: Callable[[HelperMessage], None]) -> None:
         self._send = send
         self._lock = threading.Lock()
         self._problems: dict[str, str] = {}
@@ -57,11 +59,11 @@ class Refusals:
                 self._problems[location] = problem
             after = set(self._problems.values())
             for text in sorted(after - before):
-                self._send({"op": "said", "level": "warning", "text": text})
+                self._send(FileWatcherLine("warning", text))
             if before and not after:
-                self._send({"op": "said", "level": "info", "text": _WORKS})
+                self._send(FileWatcherLine("info", _WORKS))
             if before != after:
-                self._send({"op": "refused", "problems": sorted(after)})
+                self._send(InotifyProblems(sorted(after)))
 
 
 class Retries:

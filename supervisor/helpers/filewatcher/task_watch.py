@@ -29,8 +29,7 @@ from supervisor.host.clock import Wakeup
 from supervisor.host.files import DAMAGED, read_json, replace_file
 from supervisor.host.inotify import Inotify
 from supervisor.host.shared_memory import file_system_types, type_of
-
-Send = Callable[[dict[str, object]], None]
+from supervisor.ipc.file_bursts import FileBurst, FileWatcherLine
 
 _CHECK_S = 2.0
 _SAVE_S = 60.0
@@ -109,7 +108,7 @@ class TaskWatch(threading.Thread):
         globs: Iterable[str],
         settle_s: float,
         state_path: str,
-        send: Send,
+        send: Callable[[FileBurst | FileWatcherLine], None],
         refusals: Refusals,
         file_system: Callable[[str], str] = lambda path: type_of(path, file_system_types()),
         open_inotify: Callable[[], Inotify] = Inotify,
@@ -207,7 +206,7 @@ class TaskWatch(threading.Thread):
     def _report(self) -> None:
         burst = self._changes.pending
         if burst is not None:
-            self._send({"op": "burst", "task": self._task, "id": burst.id, "files": list(burst.files)})
+            self._send(FileBurst(self._task, burst.id, list(burst.files)))
 
     # Directories.
 
@@ -285,7 +284,7 @@ class TaskWatch(threading.Thread):
             reason = f"its file system, {kind}, sends no events for changes by other hosts"
             self._warn(directory.path, f"{directory.path} is listed every {LIST_S:.0f} s: {reason}")
         elif directory.watch is not None and self._reported.pop(directory.path, None) is not None:
-            self._send({"op": "said", "level": "info", "text": f"{self._task}: {directory.path} is watched"})
+            self._send(FileWatcherLine("info", f"{self._task}: {directory.path} is watched"))
 
     def _stop_watching(self, directory: _Directory) -> None:
         if directory.watch is not None and self._inotify is not None:
@@ -332,7 +331,7 @@ class TaskWatch(threading.Thread):
         }
         for event in self._inotify.events():
             if event.mask & inotify.Q_OVERFLOW:
-                self._send({"op": "said", "level": "warning", "text": f"{self._task}: {_OVERFLOW}"})
+                self._send(FileWatcherLine("warning", f"{self._task}: {_OVERFLOW}"))
                 self._list_again()
                 must_check = True
                 continue
@@ -394,7 +393,7 @@ class TaskWatch(threading.Thread):
         """Send a warning about a directory, unless it repeats the last one."""
         if self._reported.get(location) != text:
             self._reported[location] = text
-            self._send({"op": "said", "level": "warning", "text": f"{self._task}: {text}"})
+            self._send(FileWatcherLine("warning", f"{self._task}: {text}"))
 
 
 _OVERFLOW = "inotify events were lost; listing all directories (fs.inotify.max_queued_events)"

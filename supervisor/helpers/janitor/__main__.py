@@ -14,34 +14,35 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from supervisor.helpers.janitor.upkeep import maintain
 from supervisor.helpers.process_setup import exit_with_the_scheduler, set_up_helper
-from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
+from supervisor.ipc.helper_messages import encode, from_fields, receive
+from supervisor.ipc.log_jobs import JanitorAnswer, JanitorJob, JanitorReport, JanitorRequest
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Decoder, encode, receive
 
 _BUSY_REST_MS = 60_000
 
 
-def _connect() -> tuple[int, Any, Callable[[Any], None]]:
+def _connect() -> tuple[int, JanitorJob | None, Callable[[JanitorReport], object]]:
     """Return the descriptor to the scheduler, the job, or None if the scheduler is gone, and how to send the report."""
     if not sys.argv[1:]:
-        return 0, json.loads(sys.stdin.readline() or "null"), lambda report: print(json.dumps(report))
+        line = sys.stdin.readline()
+        job = from_fields(JanitorJob, json.loads(line)) if line else None
+        return 0, job, lambda report: print(json.dumps(asdict(report)))
     sock = socket.socket(fileno=int(sys.argv[2]))
-    message = receive(sock, Decoder())
-    return sock.fileno(), message and message["job"], lambda report: sock.sendall(encode({"report": report}))
+    request = receive(sock, JanitorRequest)
+    job = None if request is None else request.job
+    return sock.fileno(), job, lambda report: sock.sendall(encode(JanitorAnswer(report)))
 
 
 def main() -> int:
     """Do one job; return the exit status, which is 1 if the job failed."""
     set_up_helper("janitor", nice=19)
-    fd, values, send = _connect()
-    if values is None:
+    fd, job, send = _connect()
+    if job is None:
         return 0
     exit_with_the_scheduler(fd)
-    job = JanitorJob(**values)
     log = Log("janitor", job.log_level)
     try:
         lock = os.open(f"{job.data_dir}/janitor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -54,5 +55,5 @@ def main() -> int:
     except OSError as err:
         log.error(f"cannot maintain the logs: {err}")
         return 1
-    send(asdict(report))
+    send(report)
     return 0

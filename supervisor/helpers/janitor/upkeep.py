@@ -22,7 +22,7 @@ from store.database import open_reader
 from store.errors import DatabaseDamaged, DatabaseUnusable, StoreError
 from store.recovery.copies import copied_at_ms, is_suspect, make_copy, suspect
 from store.runs.bulk import purged_runs
-from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
+from supervisor.ipc.log_jobs import JanitorJob, JanitorReport
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.plural import counted
 

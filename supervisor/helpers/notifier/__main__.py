@@ -11,17 +11,17 @@ import sys
 
 from supervisor.helpers.notifier.request_runner import RequestRunner
 from supervisor.helpers.process_setup import set_up_helper
-from supervisor.ipc.messages import Decoder, encode
+from supervisor.ipc.delivery_request import DeliveryRequest, PingRequest
+from supervisor.ipc.helper_messages import decoder, encode
 
 _STUCK = 1
 
 
 async def _serve(sock: socket.socket) -> int:
     reader, writer = await asyncio.open_connection(sock=sock)
-    decoder = Decoder()
     stuck = asyncio.Event()
-    runner = RequestRunner(lambda message: writer.write(encode(message)), stuck.set)
-    receiving = asyncio.create_task(_receive(reader, decoder, runner))
+    runner = RequestRunner(lambda answer: writer.write(encode(answer)), stuck.set)
+    receiving = asyncio.create_task(_receive(reader, runner))
     waiting = asyncio.create_task(stuck.wait())
     await asyncio.wait([receiving, waiting], return_when=asyncio.FIRST_COMPLETED)
     if receiving.done():
@@ -31,11 +31,12 @@ async def _serve(sock: socket.socket) -> int:
     return _STUCK
 
 
-async def _receive(reader: asyncio.StreamReader, decoder: Decoder, runner: RequestRunner) -> None:
+async def _receive(reader: asyncio.StreamReader, runner: RequestRunner) -> None:
+    requests = decoder(DeliveryRequest, PingRequest)
     try:
         while data := await reader.read(65536):
-            for message in decoder.feed(data):
-                runner.start(message)
+            for request in requests.feed(data):
+                runner.start(request)
     except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         return
 

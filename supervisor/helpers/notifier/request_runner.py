@@ -11,14 +11,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from http.client import HTTPMessage
-from typing import IO, Any
+from typing import IO
 
 from supervisor.helpers.notifier.delivery import deliver
 from supervisor.helpers.notifier.masking import masked
 from supervisor.helpers.notifier.redirects import refusal_of_redirect
-from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
+from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, NotifierAnswer, PingRequest
 
 _TIMEOUT_S = 10.0
 _TRIES = 3
@@ -76,7 +77,7 @@ _AT_ONCE = 4
 _LIMIT_S = 60.0
 _MOST_STUCK = 2
 
-Send = Callable[[dict[str, object]], None]
+Send = Callable[[NotifierAnswer], None]
 
 
 class _WorkerPool:
@@ -104,18 +105,13 @@ class RequestRunner:
         self._deliveries, self._pings = _WorkerPool(), _WorkerPool()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, message: dict[str, Any]) -> None:
+    def start(self, request: DeliveryRequest | PingRequest) -> None:
         """Begin to carry out a request of the scheduler."""
-        op = message.pop("op")
-        if op == "deliver":
-            delivery = DeliveryRequest(**message)
-            self._start_task(delivery.key, self._deliveries, partial(deliver, delivery))
+        if isinstance(request, DeliveryRequest):
+            work = self._carry_out(request.key, self._deliveries, partial(deliver, request))
         else:
-            ping_request = PingRequest(**message)
-            self._start_task(ping_request.key, self._pings, partial(ping, ping_request))
-
-    def _start_task(self, key: str, workers: _WorkerPool, function: Callable[[], DeliveryResult]) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry_out(key, workers, function))
+            work = self._carry_out(request.key, self._pings, partial(ping, request))
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -124,13 +120,16 @@ class RequestRunner:
             future = asyncio.get_running_loop().run_in_executor(workers.pool, function)
             done, _ = await asyncio.wait([future], timeout=self._limit_s)
             if done:
-                self._send(future.result().to_message(key))
+                self._answer(key, future.result())
                 return
             workers.stuck += 1
             future.add_done_callback(lambda _: self._note_late_end(workers))
-            self._send(DeliveryResult(f"no answer within {self._limit_s:.0f} s").to_message(key))
+            self._answer(key, DeliveryResult(f"no answer within {self._limit_s:.0f} s"))
             if workers.stuck > _MOST_STUCK:
                 self._end()
+
+    def _answer(self, key: str, result: DeliveryResult) -> None:
+        self._send(NotifierAnswer(**asdict(result), key=key))
 
     @staticmethod
     def _note_late_end(workers: _WorkerPool) -> None:

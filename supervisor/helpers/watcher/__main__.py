@@ -12,27 +12,27 @@ from supervisor.helpers.process_setup import set_up_helper
 from supervisor.helpers.watcher.output_lines import RingWatcher
 from supervisor.helpers.watcher.watch import ProbeRunner
 from supervisor.host.osport import become_subreaper
-from supervisor.ipc.messages import Decoder, encode
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.helper_messages import decoder, encode
+from supervisor.ipc.probe_request import StartProbe, StopProbe, WatcherSetup
 
 
 async def _serve(sock: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=sock)
-    decoder = Decoder()
+    requests = decoder(WatcherSetup, StartProbe, StopProbe)
     runner: ProbeRunner | None = None
     try:
         while data := await reader.read(65536):
-            for message in decoder.feed(data):
-                if message["op"] == "hello":
+            for message in requests.feed(data):
+                if isinstance(message, WatcherSetup):
                     runner = ProbeRunner(
-                        lambda message: writer.write(encode(message)),
-                        RingWatcher(message["bell"], message["token"]),
+                        lambda answer: writer.write(encode(answer)),
+                        RingWatcher(message.bell, message.token),
                         alone=True,
                     )
-                elif runner is not None and message["op"] == "watch":
-                    runner.start(ProbeRequest(**message["order"]))
+                elif runner is not None and isinstance(message, StartProbe):
+                    runner.start(message.order)
                 elif runner is not None:
-                    runner.forget(message["key"])
+                    runner.forget(message.key)
     except ConnectionError:  # the scheduler was killed; EPIPE: writing an answer has failed
         pass
     finally:

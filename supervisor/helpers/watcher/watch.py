@@ -9,13 +9,22 @@ from supervisor.helpers.watcher.command_probe import CommandProbes
 from supervisor.helpers.watcher.name_lookup import NameLookup
 from supervisor.helpers.watcher.network_probes import HostChecks, ProbeFailed, http, tcp
 from supervisor.helpers.watcher.output_lines import RingWatcher, find_line
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import (
+    AttemptFailed,
+    AttemptPassed,
+    CommandAnswered,
+    LineMatched,
+    NothingMatched,
+    ProbeAnswer,
+    ProbeRequest,
+    RequestFailed,
+)
 
 _AT_ONCE = 64
 """Limit of concurrent attempts. The wait for a free place does not count towards the time limit of an attempt."""
 _COMMANDS_AT_ONCE = 32
 
-Send = Callable[[dict[str, object]], None]
+Send = Callable[[ProbeAnswer], None]
 
 
 class ProbeRunner:
@@ -80,21 +89,21 @@ class ProbeRunner:
         try:
             await find_line(request, run, self._bell)
         except ProbeFailed as err:
-            self._send({"op": "failing", "key": request.key, "why": str(err)})
+            self._send(AttemptFailed(request.key, str(err)))
         else:
-            self._send({"op": "passed", "key": request.key})
+            self._send(AttemptPassed(request.key))
 
     async def _search_output(self, request: ProbeRequest) -> None:
         try:
             number, text = await find_line(request, request.key.partition("/")[0], self._bell)
         except ProbeFailed:
-            self._send({"op": "clean", "key": request.key})
+            self._send(NothingMatched(request.key))
         else:
-            self._send({"op": "matched", "key": request.key, "line": number, "why": text})
+            self._send(LineMatched(request.key, number, text))
 
     async def _ask_once(self, request: ProbeRequest) -> None:
         async with self._ask_slots:
-            facts = {}
+            status = None
             try:
                 async with asyncio.timeout(request.timeout_ms / 1000):
                     text = await (self._exec.run(request) if request.argv else self._host.check(request))
@@ -102,13 +111,13 @@ class ProbeRunner:
                 subject = request.argv[0] if request.argv else request.target
                 error = f"{subject}: timed out after {request.timeout_ms} ms"
             except ProbeFailed as err:
-                error, facts = str(err), {} if err.status is None else {"status": err.status}
+                error, status = str(err), err.status
             except OSError as err:  # the watcher lacks a resource, as with EMFILE
                 error = str(err)
             else:
-                self._send({"op": "answered", "key": request.key, "text": text})
+                self._send(CommandAnswered(request.key, text))
                 return
-        self._send({"op": "failed", "key": request.key, "why": error, **facts})
+        self._send(RequestFailed(request.key, error, status))
 
     async def _probe_readiness(self, request: ProbeRequest) -> None:
         """Probe until an attempt succeeds."""
@@ -117,11 +126,11 @@ class ProbeRunner:
             began_s = time.monotonic()
             error = await self._attempt(request)
             if error is None:
-                self._send({"op": "passed", "key": request.key})
+                self._send(AttemptPassed(request.key))
                 return
             if error != reported:
                 reported = error
-                self._send({"op": "failing", "key": request.key, "why": error})
+                self._send(AttemptFailed(request.key, error))
             await _sleep_until_due(request, began_s)
 
     async def _probe_liveness(self, request: ProbeRequest) -> None:
@@ -134,12 +143,11 @@ class ProbeRunner:
             failures = 0 if error is None else failures + 1
             if error is not None and failures >= request.times:
                 times = f" ({failures} times in a row)" if failures > 1 else ""
-                self._send({"op": "failed", "key": request.key, "why": error + times})
+                self._send(RequestFailed(request.key, error + times))
                 return
             if error != reported:
                 reported = error
-                message = {"op": "passed"} if error is None else {"op": "failing", "why": error}
-                self._send({**message, "key": request.key})
+                self._send(AttemptPassed(request.key) if error is None else AttemptFailed(request.key, error))
             await _sleep_until_due(request, began_s)
 
     async def _attempt(self, request: ProbeRequest) -> str | None:

@@ -12,15 +12,15 @@ once, without a scan or a pause. If some cannot be removed, the next attempt fol
 may be full for a moment, or stay read-only.
 """
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Protocol
 
 from supervisor.config.daemon_tables import Storage
 from supervisor.config.model import Config
 from supervisor.ipc.backoff import backoff
-from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
+from supervisor.ipc.log_jobs import JanitorAnswer, JanitorJob, JanitorReport, JanitorRequest
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import DaemonSettings, Message
+from supervisor.ipc.messages import DaemonSettings
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.paced_work import SOON_MS, PacedWork
@@ -46,6 +46,8 @@ class JanitorListener(Protocol):
 
 class JanitorClient(HelperClient):
     """Starts the janitor and handles its reports."""
+
+    answers = (JanitorAnswer,)
 
     def __init__(self, loop: Loop, boot: DaemonSettings, storage: Storage, log: Log, listener: JanitorListener) -> None:
         self._loop = loop
@@ -99,11 +101,11 @@ class JanitorClient(HelperClient):
 
     def _start(self, *, look: bool) -> None:
         self._scanning.busy, self._scans = True, look
-        self._process.request("job", {"op": "job", "job": asdict(replace(self._job, look=look))})
+        self._process.request("job", JanitorRequest(replace(self._job, look=look)))
 
-    def helper_sent(self, message: Message) -> None:
+    def helper_sent(self, message: JanitorAnswer) -> None:
         """Handle the report of a janitor."""
-        report = JanitorReport(**message["report"])
+        report = message.report
         if report.removed:
             self._listener.files_removed(report.removed, report.kept)
         if report.damaged:

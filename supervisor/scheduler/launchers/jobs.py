@@ -30,7 +30,7 @@ from supervisor.config.value_types.launchers import PLACEHOLDER
 from supervisor.host import unix_accounts
 from supervisor.ipc.backoff import backoff
 from supervisor.ipc.messages import Exited
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import CommandAnswered, ProbeRequest, RequestFailed
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers import launcher_commands
@@ -388,8 +388,11 @@ class LaunchedJobs(RunObserver, JobTracker):
     ) -> None:
         """Execute a command in the watcher; `then` receives its output, or the reason why it failed."""
 
-        def answered(answer: dict[str, Any]) -> None:
-            then(answer.get("text"), answer.get("why"))
+        def answered(answer: CommandAnswered | RequestFailed) -> None:
+            if isinstance(answer, CommandAnswered):
+                then(answer.text, None)
+            else:
+                then(None, answer.why)
 
         def identified(identity: UserIdentity) -> None:
             if self._jobs_by_run.get(job.run.id) is not job:

@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from typing import Any
 
 from supervisor.host.signal_sets import signal_name
 from supervisor.ipc.backoff import backoff
 from supervisor.ipc.child_process import RINGWARD
+from supervisor.ipc.helper_messages import HelperMessage, decoder, encode
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Decoder, Message, ProtocolError, encode
+from supervisor.ipc.messages import ProtocolError
 from supervisor.scheduler.loop.loop import Loop
 
 _READ_BYTES = 65536
@@ -26,11 +28,14 @@ _HEALTHY_S = 10.0
 class HelperClient:
     """The owner of a helper process."""
 
+    answers: tuple[type[HelperMessage], ...]
+    """The classes of the helper's messages."""
+
     def helper_started(self) -> None:
         """Prepare for a helper that has just started and has not received the requests yet."""
 
-    def helper_sent(self, message: Message) -> None:
-        """Handle a message from the helper."""
+    def helper_sent(self, message: Any) -> None:
+        """Handle a message from the helper, of one of the classes in :attr:`answers`."""
         raise NotImplementedError
 
     def helper_failed(self, reason: str) -> None:
@@ -52,11 +57,11 @@ class HelperProcess:
         self._name = name
         self._title = title or name
         self._client = client
-        self._requests: dict[str, Message] = {}
+        self._requests: dict[str, HelperMessage] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._sock: socket.socket | None = None
-        self._decoder = Decoder()
+        self._decoder = decoder(*client.answers)
         self._unsent = bytearray()
         self._waiting = False
         """Whether a restart is scheduled."""
@@ -68,7 +73,7 @@ class HelperProcess:
         """Whether the helper can receive messages."""
         return self._sock is not None
 
-    def request(self, key: str, message: Message) -> None:
+    def request(self, key: str, message: HelperMessage) -> None:
         """Send a message to the helper, which is started if necessary, and to its successors until :meth:`forget`."""
         self._requests[key] = message
         if self._process is None and not self._waiting:
@@ -80,7 +85,7 @@ class HelperProcess:
         """Forget a request. The helper goes on."""
         self._requests.pop(key, None)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: HelperMessage) -> None:
         """Send a message, without blocking; drop it if the helper is not running."""
         if self._sock is not None:
             self._unsent += encode(message)
@@ -110,7 +115,7 @@ class HelperProcess:
             return
         ours.setblocking(False)
         self._process, self._sock = process, ours
-        self._decoder, self._unsent = Decoder(), bytearray()
+        self._decoder, self._unsent = decoder(*self._client.answers), bytearray()
         self._loop.watch(self._pidfd, lambda _mask: self._ended(process))
         self._loop.watch(ours.fileno(), self._ready)
         self._client.helper_started()

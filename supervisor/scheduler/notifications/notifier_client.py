@@ -7,9 +7,8 @@ forever.
 from dataclasses import dataclass
 from functools import partial
 
-from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, PingRequest
+from supervisor.ipc.delivery_request import DeliveryRequest, DeliveryResult, NotifierAnswer, PingRequest
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Message
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.procedures import Wait, Waiter
@@ -30,6 +29,8 @@ class _OpenRequest:
 class NotifierClient(HelperClient):
     """Sends requests to the notifier process, and dispatches the results."""
 
+    answers = (NotifierAnswer,)
+
     def __init__(self, loop: Loop, log: Log) -> None:
         self._loop = loop
         self._open: dict[str, _OpenRequest] = {}
@@ -49,7 +50,7 @@ class NotifierClient(HelperClient):
             self._idle.cancel()
             self._idle = None
         self._open[request.key] = _OpenRequest(waiter, tries=int(self._process.running))
-        self._process.request(request.key, request.to_message())
+        self._process.request(request.key, request)
 
     def helper_started(self) -> None:
         """Give up the requests that were already sent twice, since a new process receives all others."""
@@ -59,10 +60,9 @@ class NotifierClient(HelperClient):
                 self._process.forget(key)
                 self._loop.after(0, partial(self._done, key, DeliveryResult("the notifier process exited")))
 
-    def helper_sent(self, message: Message) -> None:
+    def helper_sent(self, message: NotifierAnswer) -> None:
         """Pass a result to the requester."""
-        fields = ("error", "retry_after_ms", "items", "refused")
-        self._done(message["key"], DeliveryResult(**{name: message[name] for name in fields}))
+        self._done(message.key, message)
 
     def _done(self, key: str, result: DeliveryResult) -> None:
         open_request = self._open.pop(key, None)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from store.runs.writes import merge_refused, update_run
 from supervisor.config.model import Task
 from supervisor.config.value_records import HostCheck
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import CommandAnswered, ProbeRequest, RequestFailed
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.loop.procedures import Procedure, Waiter
@@ -80,17 +80,17 @@ class TaskConditions(RunObserver, StartConditions):
             return True
         until = self._loop.now_ms() + task.only_if_timeout_ms
         run.due = Due("condition", until if run.ask_until is None else run.ask_until)  # for people who look meanwhile
-        answer: dict[str, Any] = yield partial(self._ask, run, task)
+        answer: CommandAnswered | RequestFailed = yield partial(self._ask, run, task)
         if run.state is State.DECIDED:
             run.due = None
         if self._daemon.ending:  # the next daemon asks again
             return False
-        if answer.get("status") == _NO:
-            self._said_no(run, task, answer["why"])
+        if isinstance(answer, RequestFailed) and answer.status == _NO:
+            self._said_no(run, task, answer.why)
             return False
         run.asked = True
-        if answer["op"] == "failed":
-            run.refusal = f"only_if: {answer['why']}"
+        if isinstance(answer, RequestFailed):
+            run.refusal = f"only_if: {answer.why}"
         return True
 
     def _ask(self, run: LiveRun, task: Task, waiter: Waiter) -> None:
@@ -105,7 +105,7 @@ class TaskConditions(RunObserver, StartConditions):
             request |= command_as_run(here, task.only_if, boot, RunAccess.of(boot))
         self._watcher.watch(ProbeRequest(**request), partial(self._answered, run.id))
 
-    def _answered(self, run_id: str, answer: dict[str, Any]) -> None:
+    def _answered(self, run_id: str, answer: CommandAnswered | RequestFailed) -> None:
         self._asking.pop(run_id).resume(answer)
 
     def _said_no(self, run: LiveRun, task: Task, reason: str) -> None:

@@ -5,12 +5,11 @@ watcher has read the whole log. A run that failed anyway, or that printed nothin
 """
 
 from functools import partial
-from typing import Any
 
 from logring.log_paths import log_path, ring_path
 from supervisor.ipc.log_line import Log
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import LineMatched, NothingMatched, ProbeRequest, RequestFailed
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.procedures import Wait, Waiter
 from supervisor.scheduler.runs.end_reason import Line
@@ -80,10 +79,10 @@ class OutputSearches(OutputSearch):
             if search.waiter is not None:
                 search.waiter.close()
 
-    def _on_answer(self, search: _OutputSearch, answer: dict[str, Any]) -> None:
+    def _on_answer(self, search: _OutputSearch, answer: LineMatched | NothingMatched | RequestFailed) -> None:
         search.complete = True
-        if answer["op"] == "matched":
-            search.line = Line(answer["line"], answer["why"])
+        if isinstance(answer, LineMatched):
+            search.line = Line(answer.line, answer.why)
         self._answer(search)
 
     def _out_of_patience(self, run: LiveRun, search: _OutputSearch) -> None:

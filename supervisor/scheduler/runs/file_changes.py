@@ -12,8 +12,8 @@ from store import idempotency
 from store.errors import Conflict
 from store.runs.ids import new_ulid
 from supervisor.config.model import Config, Task
+from supervisor.ipc.file_bursts import BurstStored, FileBurst, FileWatcherLine, InotifyProblems, WatchFiles
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Message
 from supervisor.ipc.plural import counted
 from supervisor.schedule import overlap
 from supervisor.schedule.windows import opening_at
@@ -31,6 +31,8 @@ _FOLDER = "on_change"
 class FileChanges(HelperClient):
     """Runs the file watcher while tasks have ``on_change``."""
 
+    answers = (FileBurst, FileWatcherLine, InotifyProblems)
+
     def __init__(
         self,
         core: Core,
@@ -47,7 +49,7 @@ class FileChanges(HelperClient):
         self._create_task_run = create_task_run
         self._units = units
         self._tasks = _watched(config)
-        self._waiting: dict[str, Message] = {}
+        self._waiting: dict[str, FileBurst] = {}
         """The burst of each task that has no run yet."""
         self._retries = False
         """Whether a timer will retry them."""
@@ -59,7 +61,7 @@ class FileChanges(HelperClient):
         """Start the watcher if a task has ``on_change``."""
         if self._tasks:
             folder = f"{self._daemon.boot.data_dir}/{_FOLDER}"
-            self._process.request("watch", {"op": "watch", "directory": folder, "tasks": self._tasks})
+            self._process.request("watch", WatchFiles(folder, self._tasks))
 
     def configure(self, config: Config) -> None:
         """Apply a new configuration: a new watcher continues from the state that the old one stored."""
@@ -83,24 +85,24 @@ class FileChanges(HelperClient):
         self._waiting.clear()
         self._problems = []
 
-    def helper_sent(self, message: Message) -> None:
+    def helper_sent(self, message: FileBurst | InotifyProblems | FileWatcherLine) -> None:
         """Create the run of a burst, note problems, or log a message."""
-        if message["op"] == "burst":
-            self._waiting[message["task"]] = message
+        if isinstance(message, FileBurst):
+            self._waiting[message.task] = message
             self._try(message)
-        elif message["op"] == "refused":
-            self._problems = message["problems"]
-        elif message["level"] == "warning":
-            self._log.warning(message["text"])
+        elif isinstance(message, InotifyProblems):
+            self._problems = message.problems
+        elif message.level == "warning":
+            self._log.warning(message.text)
         else:
-            self._log.info(message["text"])
+            self._log.info(message.text)
 
-    def _try(self, burst: Message) -> None:
+    def _try(self, burst: FileBurst) -> None:
         """Create the run of a burst, or schedule a retry."""
-        unit = self._units.get(burst["task"])
+        unit = self._units.get(burst.task)
         task = None if unit is None else unit.task
         if unit is None or task is None or not task.on_change:  # a reload removed the task or its on_change
-            self._waiting.pop(burst["task"], None)
+            self._waiting.pop(burst.task, None)
         elif self._has_room(unit, task):
             self._procedures.start(self._create(unit, task, burst))
         else:
@@ -134,15 +136,14 @@ class FileChanges(HelperClient):
         )
         return admission not in (overlap.Admission.SKIP, overlap.Admission.FULL)
 
-    def _create(self, unit: Unit, task: Task, burst: Message) -> Procedure[None]:
+    def _create(self, unit: Unit, task: Task, burst: FileBurst) -> Procedure[None]:
         del self._waiting[task.name]
         change = self._committer.change()
-        files: list[str] = burst["files"]
         run_id = new_ulid(change.now_ms)
-        request = RunRequest(trigger="cron", run_id=run_id, files=tuple(files))
+        request = RunRequest(trigger="cron", run_id=run_id, files=tuple(burst.files))
         self._create_task_run(unit, task, change, request)
-        change.write(idempotency.claim, f"files {burst['id']}", run_id, "", change.now_ms)
-        self._log.info(f"{task.name} {run_id}: {counted(len(files), 'file')} changed")
+        change.write(idempotency.claim, f"files {burst.id}", run_id, "", change.now_ms)
+        self._log.info(f"{task.name} {run_id}: {counted(len(burst.files), 'file')} changed")
         try:
             yield self._committer.stored_or_refused(change)
         except Refused as refusal:
@@ -152,8 +153,8 @@ class FileChanges(HelperClient):
                 self._waiting[task.name] = burst
                 self._try_later()
                 return
-        self._process.send({"op": "stored", "task": burst["task"], "id": burst["id"]})
+        self._process.send(BurstStored(burst.task, burst.id))
 
 
-def _watched(config: Config) -> dict[str, object]:
-    return {name: [list(task.on_change), task.settle_ms] for name, task in config.tasks.items() if task.on_change}
+def _watched(config: Config) -> dict[str, tuple[list[str], int]]:
+    return {name: (list(task.on_change), task.settle_ms) for name, task in config.tasks.items() if task.on_change}

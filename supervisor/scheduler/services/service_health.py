@@ -12,7 +12,7 @@ from supervisor.config.value_records import Probe
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.probes import INSTANCE
 from supervisor.ipc.messages import DaemonSettings
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import AttemptFailed, AttemptPassed, ProbeRequest, RequestFailed
 from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup
 from supervisor.scheduler.runs.live_units import LiveRun
@@ -152,12 +152,12 @@ class HealthMonitor:
 
     # Readiness.
 
-    def _on_ready_answer(self, check: _HealthCheck, answer: dict[str, Any]) -> None:
-        if answer["op"] == "passed":
+    def _on_ready_answer(self, check: _HealthCheck, answer: AttemptPassed | AttemptFailed) -> None:
+        if isinstance(answer, AttemptPassed):
             check.line = None
             self._ready(check)
         else:
-            self._report(check, answer["why"])
+            self._report(check, answer.why)
 
     def _ready(self, check: _HealthCheck) -> None:
         if check.deadline is not None:
@@ -173,11 +173,11 @@ class HealthMonitor:
 
     # Liveness.
 
-    def _on_live_answer(self, check: _HealthCheck, answer: dict[str, Any]) -> None:
-        if answer["op"] == "failed":
-            self._listener.run_unhealthy(check.run, f"not alive: {answer['why']}")
+    def _on_live_answer(self, check: _HealthCheck, answer: AttemptPassed | AttemptFailed | RequestFailed) -> None:
+        if isinstance(answer, RequestFailed):
+            self._listener.run_unhealthy(check.run, f"not alive: {answer.why}")
         else:
-            self._report(check, answer.get("why"))
+            self._report(check, answer.why if isinstance(answer, AttemptFailed) else None)
 
     def _reset_watchdog(self, check: _HealthCheck, probe: Probe) -> None:
         if check.watchdog is not None:

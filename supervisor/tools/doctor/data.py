@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from logring.logfile.file_owner import FOR_READERS
 from supervisor.host.files import DAMAGED, nearest_existing, read_json
-from supervisor.ipc.export_job import ExportStatus, status_path
+from supervisor.ipc.helper_messages import from_fields
+from supervisor.ipc.log_jobs import ExportStatus, status_path
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.plural import counted
 from supervisor.startup.data_directory import HOMELESS, RESERVE
@@ -89,7 +90,7 @@ def export(data_dir: str, name: str) -> Finding:
     """Return the finding about an export, from the status that its process last stored."""
     check = f"export {name}"
     try:
-        status = ExportStatus.from_dict(read_json(status_path(data_dir, name)))
+        status = from_fields(ExportStatus, read_json(status_path(data_dir, name)))
     except FileNotFoundError:
         return Finding(check, "ok", "has not run yet")
     except (OSError, *DAMAGED) as err:

@@ -6,7 +6,7 @@ from logring.block import Batch
 from logring.layout import STDOUT
 from supervisor.helpers.exporter.cursors import FollowedRun
 from supervisor.helpers.exporter.log_records import Piece
-from supervisor.ipc.export_job import ExportJob
+from supervisor.ipc.log_jobs import ExportJob
 
 RUN = FollowedRun("01K0000000000000000000000A", "web", 2)
 TS = 1_764_144_000_123

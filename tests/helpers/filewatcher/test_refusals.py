@@ -1,22 +1,23 @@
 """Refusals by inotify, and the times of retries."""
 
 import errno
-from typing import Any
 
 from supervisor.helpers.filewatcher.refusals import Refusals, Retries
+from supervisor.ipc.file_bursts import FileWatcherLine, InotifyProblems
+from supervisor.ipc.helper_messages import HelperMessage
 
 NO_WATCH = OSError(errno.ENOSPC, "No space left on device")
 NO_INSTANCE = OSError(errno.EMFILE, "Too many open files")
 NO_MEMORY = OSError(errno.ENOMEM, "Cannot allocate memory")
 
 
-def texts_of(sent: list[dict[str, Any]]) -> list[str]:
-    return [message["text"] for message in sent if message["op"] == "said"]
+def texts_of(sent: list[HelperMessage]) -> list[str]:
+    return [message.text for message in sent if isinstance(message, FileWatcherLine)]
 
 
 def test_each_cause_is_reported_once() -> None:
     """Further directories and attempts add no reports; each cause has its own remedy."""
-    sent: list[dict[str, Any]] = []
+    sent: list[HelperMessage] = []
     refusals = Refusals(sent.append)
     for _ in range(3):
         refusals.refused("a: /in", NO_WATCH)
@@ -32,12 +33,12 @@ def test_each_cause_is_reported_once() -> None:
         f"inotify cannot be used (Operation not permitted){so}check the kernel and its system call filter",
     ]
     assert texts_of(sent) == texts
-    assert [message["problems"] for message in sent if message["op"] == "refused"][-1] == sorted(texts)
+    assert [message.problems for message in sent if isinstance(message, InotifyProblems)][-1] == sorted(texts)
 
 
 def test_end_of_the_last_refusal_is_reported() -> None:
     """While one directory is refused, its problem stays; without a refusal nothing is reported."""
-    sent: list[dict[str, Any]] = []
+    sent: list[HelperMessage] = []
     refusals = Refusals(sent.append)
     refusals.ended("a: /in")
     assert sent == []
@@ -48,8 +49,8 @@ def test_end_of_the_last_refusal_is_reported() -> None:
     assert sent == []
     refusals.ended("b: /in")
     assert sent == [
-        {"op": "said", "level": "info", "text": "inotify watches all directories of on_change again"},
-        {"op": "refused", "problems": []},
+        FileWatcherLine("info", "inotify watches all directories of on_change again"),
+        InotifyProblems([]),
     ]
 
 

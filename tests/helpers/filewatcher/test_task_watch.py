@@ -6,39 +6,43 @@ import os
 import queue
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from supervisor.helpers.filewatcher.refusals import Refusals, Retries
 from supervisor.helpers.filewatcher.task_watch import TaskWatch, is_shared, matches
 from supervisor.host.inotify import Inotify
+from supervisor.ipc.file_bursts import FileBurst, FileWatcherLine, InotifyProblems
+from supervisor.ipc.helper_messages import HelperMessage
 from tests.support.waiting import until
 
 Watch = Callable[..., "RunningWatch"]
+
+M = TypeVar("M", bound=HelperMessage)
 
 
 class RunningWatch:
     """A running thread and its messages."""
 
     def __init__(self, directory: Path, globs: list[str], **more: Any) -> None:
-        self.messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[HelperMessage] = queue.SimpleQueue()
         self.saved = directory / "state.json"
         send = self.messages.put
         self.thread = TaskWatch("t", globs, 0.05, str(self.saved), send, Refusals(send), **more)
         self.thread.start()
 
-    def next(self, op: str) -> dict[str, Any]:
+    def next(self, kind: type[M]) -> M:
         while True:
             message = self.messages.get(timeout=60)
-            if message["op"] == op:
+            if isinstance(message, kind):
                 return message
 
     def burst(self) -> list[str]:
         """Wait for a burst and acknowledge it."""
-        message = self.next("burst")
-        self.thread.stored(message["id"])
-        return sorted(os.path.basename(path) for path in message["files"])
+        message = self.next(FileBurst)
+        self.thread.stored(message.id)
+        return sorted(os.path.basename(path) for path in message.files)
 
     def is_listed(self, name: str = "") -> None:
         """Wait until the first list is saved and has the name."""
@@ -112,7 +116,7 @@ def test_network_file_system_is_listed(tmp_path: Path) -> None:
     place = tmp_path / "in"
     place.mkdir()
     watched = RunningWatch(tmp_path, [f"{place}/*"], file_system=lambda _path: "nfs4")
-    text = watched.next("said")["text"]
+    text = watched.next(FileWatcherLine).text
     reason = "its file system, nfs4, sends no events for changes by other hosts"
     assert text == f"t: {place} is listed every 10 s: {reason}"
 
@@ -138,7 +142,7 @@ def test_path_is_not_a_directory(tmp_path: Path) -> None:
     """A path that is not a directory is reported once."""
     (tmp_path / "file").write_text("")
     watched = RunningWatch(tmp_path, [f"{tmp_path}/file/*"])
-    assert watched.next("said")["text"] == f"t: cannot watch {tmp_path}/file: Not a directory; trying again"
+    assert watched.next(FileWatcherLine).text == f"t: cannot watch {tmp_path}/file: Not a directory; trying again"
 
 
 class LimitedInotify(Inotify):
@@ -159,20 +163,17 @@ def test_refused_watches(tmp_path: Path) -> None:
     globs = [f"{tmp_path}/a/*", f"{tmp_path}/b/*"]
     LimitedInotify.exhausted = True
     watched = RunningWatch(tmp_path, globs, open_inotify=LimitedInotify, retries=Retries([0.0]))
-    text = watched.next("said")["text"]
+    text = watched.next(FileWatcherLine).text
     assert text.startswith("all inotify watches of the user are in use")
     assert text.endswith("raise fs.inotify.max_user_watches")
-    assert watched.next("refused")["problems"] == [text]
+    assert watched.next(InotifyProblems).problems == [text]
     watched.is_listed()
     (tmp_path / "b" / "listed").touch()
     assert watched.burst() == ["listed"]
     LimitedInotify.exhausted = False
-    assert watched.messages.get(timeout=60) == {
-        "op": "said",
-        "level": "info",
-        "text": "inotify watches all directories of on_change again",
-    }
-    assert watched.next("refused")["problems"] == []
+    line = FileWatcherLine("info", "inotify watches all directories of on_change again")
+    assert watched.messages.get(timeout=60) == line
+    assert watched.next(InotifyProblems).problems == []
     (tmp_path / "a" / "seen").touch()
     assert watched.burst() == ["seen"]
 
@@ -189,8 +190,8 @@ def test_refused_inotify_instance(tmp_path: Path) -> None:
         return Inotify()
 
     watched = RunningWatch(tmp_path, [f"{place}/*"], open_inotify=open_inotify, retries=Retries([0.0]))
-    assert watched.next("said")["text"].endswith("raise fs.inotify.max_user_instances")
-    assert watched.next("said")["text"] == "inotify watches all directories of on_change again"
+    assert watched.next(FileWatcherLine).text.endswith("raise fs.inotify.max_user_instances")
+    assert watched.next(FileWatcherLine).text == "inotify watches all directories of on_change again"
     (place / "seen").touch()
     assert watched.burst() == ["seen"]
 
@@ -203,7 +204,7 @@ def test_damaged_state(tmp_path: Path, text: str) -> None:
     place.mkdir()
     (place / "old").write_text("")
     watched = RunningWatch(tmp_path, [f"{place}/*"])
-    assert "changes since the last start are not detected" in watched.next("said")["text"]
+    assert "changes since the last start are not detected" in watched.next(FileWatcherLine).text
     watched.is_listed("old")
     (place / "new").write_text("")
     assert watched.burst() == ["new"]

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +13,8 @@ from logring.logfile.log_file import LogFileWriter
 from logring.reader import LogReader
 from logring.ring.writer import RingWriter
 from store.database import open_writer
-from supervisor.ipc.janitor_job import JanitorJob, JanitorReport
-from supervisor.ipc.messages import Decoder, encode, receive
+from supervisor.ipc.helper_messages import encode, receive
+from supervisor.ipc.log_jobs import JanitorAnswer, JanitorJob, JanitorReport, JanitorRequest
 from tests.logring.support.rings import read_all, texts
 
 HOUR_MS = 3_600_000
@@ -121,7 +120,7 @@ def start(job: JanitorJob | None, command: list[str] = COMMAND) -> Janitor:
         argv = [*command, "--fd", str(theirs.fileno())]
         process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True)
     if job is not None:
-        ours.sendall(encode({"op": "job", "job": asdict(job)}))
+        ours.sendall(encode(JanitorRequest(job)))
     return Janitor(process, ours)
 
 
@@ -129,9 +128,9 @@ def finished(janitor: Janitor) -> tuple[JanitorReport, str]:
     """Wait for the end of a janitor; return its report and its log."""
     with janitor.sock:
         logged = janitor.ended()
-        message = receive(janitor.sock, Decoder())
-    assert message is not None
-    return JanitorReport(**message["report"]), logged
+        answer = receive(janitor.sock, JanitorAnswer)
+    assert answer is not None
+    return answer.report, logged
 
 
 def run(job: JanitorJob) -> tuple[JanitorReport, str]:

@@ -16,7 +16,7 @@ from logring.layout import KIND_PACKED, Static
 from logring.log_paths import frames_path
 from logring.logfile.compress import SUFFIX
 from supervisor.helpers.janitor.upkeep import find_logs
-from supervisor.ipc.janitor_job import JanitorReport
+from supervisor.ipc.log_jobs import JanitorReport
 from tests.helpers.janitor.support import (
     COMMAND,
     EAGER,

@@ -99,7 +99,7 @@ def test_escaped_message(notifier: NotifierProcess, tmp_path: Path) -> None:
         (result,) = notifier.ask(request)
         (message,) = web.messages
     writer.seal(2)
-    assert result["ok"], result
+    assert result["error"] is None, result
     assert message["text"].split("\n\n") == [
         "a\\_b failed\r\nexit code 1",
         rf"@{SPACE}channel \[x\]\(https\://evil.example\)",

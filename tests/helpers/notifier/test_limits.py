@@ -1,10 +1,9 @@
 """Receivers that never answer."""
 
 import asyncio
-from typing import Any
 
 from supervisor.helpers.notifier.request_runner import RequestRunner
-from supervisor.ipc.delivery_request import PingRequest
+from supervisor.ipc.delivery_request import NotifierAnswer, PingRequest
 from tests.support.receivers import Web, web_server
 from tests.support.waiting import until
 
@@ -19,18 +18,17 @@ def test_no_answer() -> None:
 
 
 async def _play(web: Web) -> None:
-    messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    messages: asyncio.Queue[NotifierAnswer] = asyncio.Queue()
     ended = asyncio.Event()
     work = RequestRunner(messages.put_nowait, ended.set, limit_s=0.05)
     web.hold.clear()
     for number in range(3):
         assert not ended.is_set()
-        work.start(PingRequest(key=f"p{number}", url=f"http://127.0.0.1:{web.port}/{number}").to_message())
-        frame = await messages.get()
-        assert (frame["key"], frame["ok"], frame["error"]) == (f"p{number}", False, "no answer within 0 s")
+        work.start(PingRequest(key=f"p{number}", url=f"http://127.0.0.1:{web.port}/{number}"))
+        assert await messages.get() == NotifierAnswer("no answer within 0 s", key=f"p{number}")
     assert ended.is_set()
     await asyncio.to_thread(until, lambda: len(web.paths) == 3, "all three to be asked for")
     web.hold.set()
-    work.start(PingRequest(key="last", url=f"http://127.0.0.1:{web.port}/last").to_message())
-    assert (await messages.get())["key"] == "last", "nothing is said twice"
+    work.start(PingRequest(key="last", url=f"http://127.0.0.1:{web.port}/last"))
+    assert (await messages.get()).key == "last", "nothing is said twice"
     await asyncio.to_thread(until, lambda: "/last" in web.paths, "another one to be asked for")

@@ -16,7 +16,8 @@ from supervisor.helpers.notifier.delivery import last_lines
 from supervisor.helpers.notifier.fitting import Output
 from supervisor.ipc.child_process import RINGWARD
 from supervisor.ipc.delivery_request import DeliveryRequest, PingRequest
-from supervisor.ipc.messages import Decoder, encode, receive_all
+from supervisor.ipc.helper_messages import encode
+from supervisor.ipc.messages import Decoder, receive_all
 from tests.support.ports import free_port
 from tests.support.receivers import mail_server, web_server
 
@@ -37,7 +38,7 @@ class NotifierProcess:
     def ask(self, *orders: DeliveryRequest | PingRequest) -> list[dict[str, Any]]:
         """Return the results of requests in the order of their keys."""
         for request in orders:
-            self.sock.sendall(encode(request.to_message()))
+            self.sock.sendall(encode(request))
         results: list[dict[str, Any]] = []
         while len(results) < len(orders):
             results += receive_all(self.sock, self._decoder)
@@ -77,11 +78,11 @@ def test_concurrent_results(notifier: NotifierProcess) -> None:
             request(f"json://127.0.0.1:{dead}/token-3", "3"),
             request("nonsense://token-4", "4"),
         )
-    assert (good["ok"], good["error"], good["retry_after_ms"]) == (True, None, None)
+    assert (good["error"] is None, good["error"], good["retry_after_ms"]) == (True, None, None)
     assert web.messages[0]["message"] == "body\n\nfooter"
-    assert (rests["ok"], rests["retry_after_ms"]) == (False, 17_000)
+    assert (rests["error"] is None, rests["retry_after_ms"]) == (False, 17_000)
     assert "429" in rests["error"] or "Many" in rests["error"]
-    assert (gone["ok"], gone["retry_after_ms"]) == (False, None)
+    assert (gone["error"] is None, gone["retry_after_ms"]) == (False, None)
     assert odd["error"] == "Apprise does not support the URL"
     assert not any("token" in frame["error"] for frame in (rests, gone, odd))
 
@@ -92,7 +93,7 @@ def test_refusal_of_one_message(notifier: NotifierProcess, status: int, refused:
     with web_server() as web:
         web.respond = lambda _number: (status, {})
         (result,) = notifier.ask(request(f"json://127.0.0.1:{web.port}/x?{PATIENT}"))
-    assert (result["ok"], result["refused"]) == (False, refused)
+    assert (result["error"] is None, result["refused"]) == (False, refused)
 
 
 @pytest.mark.parametrize(("reply", "refused"), [("552 too big", True), ("554 spam", True), ("451 try later", False)])
@@ -101,7 +102,7 @@ def test_refusal_by_a_mail_server(notifier: NotifierProcess, reply: str, refused
     with mail_server() as mail:
         mail.reply = reply
         (result,) = notifier.ask(request(f"mailto://127.0.0.1:{mail.port}?from=a@example.com&to=b@example.com"))
-    assert not result["ok"]
+    assert result["error"] is not None
     assert reply in result["error"]
     assert result["refused"] == refused
 
@@ -119,7 +120,7 @@ def test_redirect_that_loses_the_message(notifier: NotifierProcess) -> None:
             answers = {len(web.requests): (status, {"Location": place})}
             web.respond = partial(lambda answers, number: answers.get(number, (200, {})), answers)
             answer += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?{PATIENT}"))
-        assert [frame["ok"] for frame in answer] == [False, False, True, True]
+        assert [frame["error"] is None for frame in answer] == [False, False, True, True]
         assert "301" in answer[0]["error"]
         assert "token" not in answer[0]["error"]
         assert other.messages[0]["message"] == "body\n\nfooter"
@@ -134,7 +135,7 @@ def test_redirect_of_a_put(notifier: NotifierProcess) -> None:
             web.respond = partial(lambda status, place, _number: (status, place), status, place)
             answer += notifier.ask(request(f"json://127.0.0.1:{web.port}/token-1?method=put&{PATIENT}"))
         assert [(method, body is not None) for method, _, body in other.requests] == [("GET", False), ("PUT", False)]
-    assert [frame["ok"] for frame in answer] == [False, False]
+    assert [frame["error"] is None for frame in answer] == [False, False]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -148,7 +149,7 @@ def test_redirect_to_another_host(notifier: NotifierProcess, status: int) -> Non
         )
         assert other.requests == []
     for frame in answer:
-        assert not frame["ok"]
+        assert frame["error"] is not None
         assert f"status {status} redirects to another host (localhost)" in frame["error"]
         assert "token" not in frame["error"]
 
@@ -162,7 +163,7 @@ def test_redirect_to_another_scheme(notifier: NotifierProcess) -> None:
             PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"),
         )
         assert set(web.paths) == {"/x"}
-    assert [frame["ok"] for frame in answer] == [False, False]
+    assert [frame["error"] is None for frame in answer] == [False, False]
     assert all("redirects from http to https" in frame["error"] for frame in answer)
 
 
@@ -172,7 +173,7 @@ def test_redirect_on_the_same_host(notifier: NotifierProcess) -> None:
         web.respond = lambda number: (308, {"Location": "/moved"}) if number % 2 == 0 else (200, {})
         (sent,) = notifier.ask(request(f"json://user:secret@127.0.0.1:{web.port}/x?+X-Key=token&{PATIENT}"))
         (pinged,) = notifier.ask(PingRequest(key="2", url=f"http://127.0.0.1:{web.port}/x"))
-        assert (sent["ok"], pinged["ok"]) == (True, True)
+        assert (sent["error"] is None, pinged["error"] is None) == (True, True)
         assert web.paths == ["/x", "/moved"] * 2
         assert web.messages[1]["message"] == "body\n\nfooter"
         first, second = web.headers[:2]
@@ -200,7 +201,7 @@ def test_pings(notifier: NotifierProcess) -> None:
         (second,) = notifier.ask(PingRequest(key="b", url=url))
         web.respond = lambda _number: (404, {})
         (third,) = notifier.ask(PingRequest(key="c", url=url))
-    assert [frame["ok"] for frame in (first, second, third)] == [True, True, False]
+    assert [frame["error"] is None for frame in (first, second, third)] == [True, True, False]
     assert third["error"] == "the server answered with status 404"
     assert len(web.requests) == 1 + 2 + 3
 

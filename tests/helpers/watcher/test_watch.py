@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from supervisor.helpers.watcher import network_probes
 from supervisor.helpers.watcher.command_probe import beginning_of, end_of
 from supervisor.helpers.watcher.output_lines import RingWatcher
 from supervisor.helpers.watcher.watch import ProbeRunner
-from supervisor.ipc.messages import Decoder, encode, receive
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.helper_messages import encode
+from supervisor.ipc.messages import Decoder, receive
+from supervisor.ipc.probe_request import ProbeAnswer, ProbeRequest, StartProbe, WatcherSetup
 from tests.support.paths import PROGRAMS, TLS
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -39,11 +40,12 @@ class InProcessWatcher:
     """A watcher without its process."""
 
     def __init__(self) -> None:
-        self.words: asyncio.Queue[Message] = asyncio.Queue()
+        self.words: asyncio.Queue[ProbeAnswer] = asyncio.Queue()
         self.watch = ProbeRunner(self.words.put_nowait, RingWatcher("/nonexistent", ""))
 
     async def next(self) -> Message:
-        return await asyncio.wait_for(self.words.get(), 30)
+        answer = await asyncio.wait_for(self.words.get(), 30)
+        return {"op": answer.op, **asdict(answer)}
 
 
 def run_scene(scene: Callable[[InProcessWatcher], Awaitable[None]]) -> None:
@@ -355,10 +357,10 @@ class WatcherProcess:
             argv = [sys.executable, "-I", "-c", PATIENT, "--fd", str(theirs.fileno())]
             self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
         self._decoder = Decoder()
-        self.sock.sendall(encode({"op": "hello", "bell": "/nonexistent", "token": ""}))
+        self.sock.sendall(encode(WatcherSetup("/nonexistent", "")))
 
     def watch(self, probe_request: ProbeRequest) -> None:
-        self.sock.sendall(encode({"op": "watch", "order": probe_request.to_dict()}))
+        self.sock.sendall(encode(StartProbe(probe_request)))
 
     def next(self) -> Message:
         message = receive(self.sock, self._decoder)
@@ -443,7 +445,7 @@ def test_output_flood_is_not_kept(real: WatcherProcess) -> None:
     assert message["why"].endswith(": last")
     real.watch(replace(command("yes", timeout_ms=50), key="short/live", times=1))
     reason = "yes: no answer within 50 ms"
-    assert real.next() == {"op": "failed", "key": "short/live", "why": reason}
+    assert real.next() == {"op": "failed", "key": "short/live", "why": reason, "status": None}
     assert "yes" in {child.name() for child in watcher.children(recursive=True)}
     assert watcher.memory_info().rss < 100 << 20
 
@@ -514,7 +516,8 @@ def test_output_of_a_query_command() -> None:
             if code == "0":
                 assert message == {"op": "answered", "key": "R/ready", "text": "4711 ***\n"}
             else:
-                assert message == {"op": "failed", "key": "R/ready", "why": "/bin/sh exited with code 3: noise ***"}
+                reason = "/bin/sh exited with code 3: noise ***"
+                assert message == {"op": "failed", "key": "R/ready", "why": reason, "status": None}
         watcher.watch.start(request("ask", argv=["sleep", "60"], env=env, timeout_ms=50))
         assert (await watcher.next())["why"] == "sleep: timed out after 50 ms"
         await asyncio.gather(*watcher.watch._tasks.values())
@@ -531,7 +534,7 @@ def test_condition() -> None:
         expected: dict[str, dict[str, object]] = {
             "0": {"op": "answered", "text": ""},
             "1": {"op": "failed", "why": "no *** here", "status": 1},
-            "3": {"op": "failed", "why": "/bin/sh exited with code 3: no *** here"},
+            "3": {"op": "failed", "why": "/bin/sh exited with code 3: no *** here", "status": None},
         }
         for code, answer in expected.items():
             argv = ["/bin/sh", "-c", 'echo first; echo "no $TOKEN here" >&2; exit $1', "sh", code]
@@ -553,7 +556,7 @@ def test_condition_without_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("gone", 2.5, {"op": "failed", "why": f"there is no {tmp_path}/gone", "status": 1}),
         ("there/in", None, {"op": "failed", "why": f"there is no {tmp_path}/there/in", "status": 1}),
         ("there", 2.0, {"op": "failed", "why": "the load is 2.00, not below 2", "status": 1}),
-        ("x" * 300, None, {"op": "failed", "why": f"{tmp_path}/{'x' * 300}: File name too long"}),
+        ("x" * 300, None, {"op": "failed", "why": f"{tmp_path}/{'x' * 300}: File name too long", "status": None}),
     ]
 
     async def scene(watcher: InProcessWatcher) -> None:

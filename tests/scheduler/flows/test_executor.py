@@ -7,6 +7,7 @@ import pytest
 
 from store import notifications
 from store.runs.flows import get_flow
+from supervisor.ipc.probe_request import RequestFailed
 from tests.scheduler.flows.playing import FAILED, FlowBench, flow
 
 Make = Callable[[str], FlowBench]
@@ -459,7 +460,7 @@ def test_condition_of_a_step(bench: Make) -> None:
     run = harness.begin()
     for step in ("a", "c"):
         key = f"{harness.run_of(step).id}/only_if"
-        harness.watcher.open.pop(key)[1]({"op": "failed", "why": "no", "status": 1})
+        harness.watcher.open.pop(key)[1](RequestFailed(key, "no", 1))
         harness.settle()
     assert harness.going() == {"d"}
     harness.ends("d")

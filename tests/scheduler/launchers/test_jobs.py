@@ -9,7 +9,7 @@ import pytest
 
 from store.runs.writes import unfinished_runs
 from supervisor.ipc.messages import Exited
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import CommandAnswered, ProbeRequest, RequestFailed
 from supervisor.scheduler.launchers.jobs import LaunchedJobs
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.runs.live_units import LiveRun
@@ -79,7 +79,8 @@ class LauncherBench(Bench):
     def answers(self, run: LiveRun, purpose: str, text: str | None, reason: str | None = None) -> None:
         """Report the output of a command, or the reason of its failure."""
         _, on_answer = self.watcher.open.pop(f"{run.id}/{purpose}")
-        on_answer({"op": "failed", "why": reason} if text is None else {"op": "answered", "text": text})
+        key = f"{run.id}/{purpose}"
+        on_answer(RequestFailed(key, str(reason)) if text is None else CommandAnswered(key, text))
         self.turn()
 
     def waits(self, run: LiveRun) -> bool:

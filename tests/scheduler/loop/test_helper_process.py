@@ -4,13 +4,14 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 
 import psutil
 import pytest
 
+from supervisor.ipc.helper_messages import HelperMessage
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Message
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 from tests.scheduler.fake_clock import FakeClock
@@ -24,24 +25,34 @@ decoder = Decoder()
 while messages := receive_all(sock, decoder):
     for message in messages:
         sock.sendall(encode({**message, "pid": os.getpid()}))
-        if message["op"] == "exit":
+        if message["word"] == "exit":
             sys.exit(3)
 """
 """A helper that returns each message with its pid."""
 
 
+@dataclass(frozen=True)
+class Echoed(HelperMessage, op="echoed"):
+    """A message that the helper returns with its pid."""
+
+    word: str = ""
+    pid: int = 0
+
+
 class _Client(HelperClient):
+    answers = (Echoed,)
+
     def __init__(self, loop: Loop, *, gives_up: bool = False) -> None:
         self.gives_up = gives_up
         self.process = HelperProcess(loop, Log("test", "error"), "none", self)
         self.starts = 0
-        self.told: list[Message] = []
+        self.told: list[Echoed] = []
         self.failures: list[str] = []
 
     def helper_started(self) -> None:
         self.starts += 1
 
-    def helper_sent(self, message: Message) -> None:
+    def helper_sent(self, message: Echoed) -> None:
         self.told.append(message)
 
     def helper_failed(self, reason: str) -> None:
@@ -75,7 +86,7 @@ def test_failing_starts_back_off(monkeypatch: pytest.MonkeyPatch, module: Module
     loop = Loop(clock)
     descriptors = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(module, name, cannot)
-    _Client(loop).process.request("key", {})
+    _Client(loop).process.request("key", Echoed())
     for _ in range(300):
         clock.advance(0.05)
         loop.round(0)
@@ -95,7 +106,7 @@ def test_reason_of_an_exit(monkeypatch: pytest.MonkeyPatch, ends: str, reason: s
     monkeypatch.setattr("supervisor.scheduler.loop.helper_process.RINGWARD", ("-c", ends))
     loop = Loop(FakeClock())
     client = _Client(loop, gives_up=True)
-    client.process.request("key", {})
+    client.process.request("key", Echoed())
     wait(loop, lambda: client.failures, "the exit of the helper")
     assert client.failures == [reason]
 
@@ -109,19 +120,19 @@ def test_open_requests_get_a_successor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hear(number: int) -> list[str]:
         wait(loop, lambda: len(client.told) >= number, "the answers of the helper")
-        return [message["op"] for message in client.told]
+        return [message.word for message in client.told]
 
-    process.request("1", {"op": "one"})
-    process.request("2", {"op": "two"})
-    process.send({"op": "once"})
+    process.request("1", Echoed("one"))
+    process.request("2", Echoed("two"))
+    process.send(Echoed("once"))
     assert hear(3) == ["one", "two", "once"]
     process.forget("1")
-    process.send({"op": "exit"})  # a failure
+    process.send(Echoed("exit"))  # a failure
     assert hear(5)[3:] == ["exit", "two"]
     process.replace()
-    process.request("3", {"op": "three"})
+    process.request("3", Echoed("three"))
     assert hear(7)[5:] == ["two", "three"]
-    pids = {message["pid"]: None for message in client.told}
+    pids = {message.pid: None for message in client.told}
     process.close()
     wait(loop, lambda: not any(map(psutil.pid_exists, pids)), "the exit of the helper")
     assert (len(client.told), client.starts, process.running) == (7, 3, False)

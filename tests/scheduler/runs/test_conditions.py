@@ -9,7 +9,7 @@ import pytest
 from store import notifications
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, unfinished_runs
-from supervisor.ipc.probe_request import ProbeRequest
+from supervisor.ipc.probe_request import CommandAnswered, ProbeRequest, RequestFailed
 from supervisor.scheduler.control.run_operations import RunOperations
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
 from tests.scheduler.bench import Bench
@@ -45,7 +45,8 @@ class Asked(Bench):
     def says(self, run: LiveRun, status: int | None, why: str = "not there") -> None:
         """Answer the condition of a run; None: it could not be asked."""
         _request, on_answer = self.watcher.open.pop(f"{run.id}/only_if")
-        answer = {"op": "answered", "text": ""} if status == 0 else {"op": "failed", "why": why, "status": status}
+        key = f"{run.id}/only_if"
+        answer = CommandAnswered(key, "") if status == 0 else RequestFailed(key, why, status)
         on_answer(answer)
         self.store.work_all()
 

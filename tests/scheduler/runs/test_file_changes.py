@@ -7,8 +7,9 @@ import pytest
 
 from store.errors import DiskFull
 from supervisor.config.load import load
+from supervisor.ipc.file_bursts import BurstStored, FileBurst, InotifyProblems, WatchFiles
+from supervisor.ipc.helper_messages import HelperMessage
 from supervisor.ipc.log_line import Log
-from supervisor.ipc.messages import Message
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
 from supervisor.scheduler.runs.file_changes import FileChanges
@@ -26,15 +27,15 @@ class Watcher(HelperProcess):
     def __init__(self, loop: Loop, log: Log, name: str, client: HelperClient) -> None:
         super().__init__(loop, log, name, client)
         self.client = client
-        self.requests: dict[str, Message] = {}
-        self.sent: list[Message] = []
+        self.requests: dict[str, HelperMessage] = {}
+        self.sent: list[HelperMessage] = []
         self.up = False
 
     @property
     def running(self) -> bool:
         return self.up
 
-    def request(self, key: str, message: Message) -> None:
+    def request(self, key: str, message: HelperMessage) -> None:
         self.requests[key] = message
         self.starts()
 
@@ -45,7 +46,7 @@ class Watcher(HelperProcess):
             self.client.helper_started()
             self.sent += self.requests.values()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: HelperMessage) -> None:
         if self.up:
             self.sent.append(message)
 
@@ -58,11 +59,11 @@ class Watcher(HelperProcess):
 
     def reports(self, burst: str, *files: str, task: str = "load") -> None:
         """Report a burst."""
-        self.client.helper_sent({"op": "burst", "task": task, "id": burst, "files": list(files)})
+        self.client.helper_sent(FileBurst(task, burst, list(files)))
 
     def stored(self) -> list[str]:
         """Return the bursts that need not be reported again."""
-        return [frame["id"] for frame in self.sent if frame["op"] == "stored"]
+        return [message.id for message in self.sent if isinstance(message, BurstStored)]
 
 
 class Files(Bench):
@@ -129,8 +130,8 @@ def test_watcher_gets_the_files_of_all_tasks(make: Make) -> None:
     """The first message names the directory for its state, and the globs and the settle time of each task."""
     harness = make(WATCHED + OTHER + '[tasks.more]\nrun = "true"\non_change = ["/a", "/b/*"]\nsettle = "1s"\n')
     settle = harness.config.tasks["load"].settle_ms
-    tasks = {"load": [["/in/*"], settle], "more": [["/a", "/b/*"], 1000]}
-    assert harness.files.sent == [{"op": "watch", "directory": f"{harness.boot.data_dir}/on_change", "tasks": tasks}]
+    tasks = {"load": (["/in/*"], settle), "more": (["/a", "/b/*"], 1000)}
+    assert harness.files.sent == [WatchFiles(f"{harness.boot.data_dir}/on_change", tasks)]
 
 
 def test_no_watcher_without_on_change(make: Make) -> None:
@@ -288,7 +289,9 @@ def test_reload_replaces_the_watcher(make: Make) -> None:
     path = Path(harness.config.path)
     path.write_text(WATCHED.replace("/in/", "/other/"))
     harness.changes.configure(load(str(path)))
-    assert harness.files.sent[-1]["tasks"]["load"][0] == ["/other/*"]
+    latest = harness.files.sent[-1]
+    assert isinstance(latest, WatchFiles)
+    assert latest.tasks["load"][0] == ["/other/*"]
     path.write_text(OTHER)
     harness.changes.configure(load(str(path)))
     harness.files.starts()
@@ -302,7 +305,7 @@ def test_problems_of_the_running_watcher(make: Make) -> None:
     """Only the problems of the running watcher are shown: a watcher that has ended has none."""
     harness = make(WATCHED)
     assert harness.changes.report() == {"inotify_problems": []}
-    harness.files.client.helper_sent({"op": "refused", "problems": ["no watches"]})
+    harness.files.client.helper_sent(InotifyProblems(["no watches"]))
     assert harness.changes.report() == {"inotify_problems": ["no watches"]}
     harness.files.replace()
     assert harness.changes.report() == {"inotify_problems": []}

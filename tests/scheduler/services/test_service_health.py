@@ -7,6 +7,7 @@ import pytest
 
 from store.errors import DiskFull
 from store.tasks import set_instance
+from supervisor.ipc.probe_request import AttemptFailed, AttemptPassed, RequestFailed
 from supervisor.scheduler.runs.live_units import Unit
 from supervisor.scheduler.services.instance_transitions import State
 from tests.scheduler.bench import Bench
@@ -31,10 +32,10 @@ def test_ready_probe(bench: Make) -> None:
     unit = taken_up(harness)
     assert states(unit) == [State.STARTING] * 2
     assert [request.target for request, _ in harness.watcher.open.values()] == ["127.0.0.1:540", "127.0.0.1:541"]
-    harness.watcher.says(key(unit), "failing", "refused")
+    harness.watcher.says(AttemptFailed(key(unit), "refused"))
     harness.store.work_all()
     assert [(row.ready, row.detail) for row in stored(harness)] == [(False, "refused"), (False, None)]
-    harness.watcher.says(key(unit), "passed")
+    harness.watcher.says(AttemptPassed(key(unit)))
     harness.store.work_all()
     assert states(unit) == [State.RUNNING, State.STARTING]
     assert [(row.ready, row.detail) for row in stored(harness)] == [(True, None), (False, None)]
@@ -144,8 +145,8 @@ def test_failed_liveness_probe(bench: Make) -> None:
     harness = bench(LIVE)
     unit = taken_up(harness)
     assert harness.watcher.open[key(unit, "live")][0].times == 7
-    harness.watcher.says(key(unit, "live"), "failing", "refused")
-    harness.watcher.says(key(unit, "live"), "failed", "refused (7 times in a row)")
+    harness.watcher.says(AttemptFailed(key(unit, "live"), "refused"))
+    harness.watcher.says(RequestFailed(key(unit, "live"), "refused (7 times in a row)"))
     harness.store.work_all()
     assert states(unit) == [State.FAILING]
     (frame,) = (frame for frame in harness.root.sent if frame["op"] == "stop")

@@ -1,17 +1,71 @@
-"""Messages between the scheduler and an exporter process, over a socketpair.
+"""Messages between the scheduler and the helpers that process logs, over a socketpair each.
+
+Scheduler -> janitor
+    ``job``     {job}: a :class:`JanitorRequest`, once
+
+Janitor -> scheduler
+    ``report``  {report}: a :class:`JanitorAnswer`, once
 
 Scheduler -> exporter
-    ``export``  {job}: an :class:`ExportJob`, once
+    ``export``  {job}: an :class:`ExportRequest`, once
 
 Exporter -> scheduler
-    ``status``  {status}: an :class:`ExportStatus`, after each change, at most once per second
+    ``status``  {status}: an :class:`ExportReport`, after each change, at most once per second
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
-from supervisor.ipc.messages import Message
+from supervisor.ipc.helper_messages import HelperMessage
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanitorJob:
+    """One pass of the janitor over the logs and the database."""
+
+    data_dir: str
+    runtime_dir: str
+    """The directory with the rings. If a run still has a ring, its log may still be written."""
+    database: str = field(repr=False)
+    """The path or URL of the database, which lists the purged runs. A URL may contain a password."""
+    log_level: str
+    look: bool
+    """Whether to examine all logs; otherwise only the files of purged runs are removed."""
+    copy: bool
+    """Whether to copy the database from time to time, which is possible only for SQLite."""
+    compress_after_ms: int
+    """The age at which a log is compressed."""
+    max_log_bytes: int | None
+    """The total size to which the logs are limited; None: 20 % of the file system."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JanitorReport:
+    """The result of a job, and when the next one is due."""
+
+    next_ms: int | None
+    """When the next log is due for compression or the next copy is due, ms since the epoch; None: nothing is due."""
+    rest_ms: int
+    """The minimum pause before the logs are examined again, which is longer where that takes long."""
+    removed: int = 0
+    """The files of all purged runs up to this number have been removed."""
+    kept: list[int] = field(default_factory=list)
+    """The numbers of logs that are still written or cannot be removed now."""
+    damaged: bool = False
+    """Whether the database was reported as damaged and no later check has found it intact."""
+
+
+@dataclass(frozen=True)
+class JanitorRequest(HelperMessage, op="job"):
+    """The request for one pass."""
+
+    job: JanitorJob
+
+
+@dataclass(frozen=True)
+class JanitorAnswer(HelperMessage, op="report"):
+    """The answer to a request."""
+
+    report: JanitorReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +118,12 @@ class ExportJob:
     tls_ca: str = ""
     """Path of certificates to trust; empty: the host's certificates."""
 
-    def to_message(self) -> Message:
-        """Return the message for the socket."""
-        return {"op": "export", "job": asdict(self)}
+
+@dataclass(frozen=True)
+class ExportRequest(HelperMessage, op="export"):
+    """The request to carry out a job."""
+
+    job: ExportJob
 
 
 @dataclass(kw_only=True)
@@ -90,18 +147,12 @@ class ExportStatus:
     failing_since: int | None = None
     """Time of the first failed attempt since the last success, ms since the epoch."""
 
-    def to_message(self) -> Message:
-        """Return the message for the socket."""
-        return {"op": "status", "status": self.to_dict()}
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields that differ from their defaults. An earlier release of the scheduler may read them."""
-        return {name: value for name, value in asdict(self).items() if value != getattr(type(self), name)}
+@dataclass(frozen=True)
+class ExportReport(HelperMessage, op="status"):
+    """The report of an exporter."""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ExportStatus":
-        """Parse a status and ignore fields of later releases."""
-        return cls(**{attribute.name: data[attribute.name] for attribute in fields(cls) if attribute.name in data})
+    status: ExportStatus
 
 
 def status_path(data_dir: str, name: str) -> str:
