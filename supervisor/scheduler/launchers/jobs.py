@@ -14,8 +14,9 @@ predecessor started, even after the configuration changed. Records contain no se
 configuration.
 """
 
+import itertools
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,7 +36,7 @@ from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.launchers import launcher_commands
 from supervisor.scheduler.loop.loop import Timer
-from supervisor.scheduler.loop.procedures import Wait, Waiter
+from supervisor.scheduler.loop.procedures import Procedure, Wait, Waiter
 from supervisor.scheduler.loop.root_connection import RootConnection
 from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup
 from supervisor.scheduler.runs.live_units import LiveRun
@@ -132,12 +133,12 @@ class _Job:
         """Whether the stop command is running."""
         self.too_early = False
         """Whether the stop command may have finished before the engine knew the job."""
-        self.waiter: Waiter | None = None
-        """The procedure that waits until the job is gone."""
-        self.timer: Timer | None = None
-        """Timer of the next attempt."""
+        self.activities: dict[str, Waiter] = {}
+        """The latest procedures that ask for its name (``name``), stop it with its client (``stop``), or wait until it
+        is gone (``search``)."""
+        self.end: Waiter | None = None
+        """The procedure that waits until the job is gone, to end the run."""
         self.patience: Timer | None = None
-        self.polls = 0
         self.last_error: str | None = None
         """The last error that was logged."""
 
@@ -146,11 +147,11 @@ class _Job:
         """Whether the launcher has a command that finds or stops the job."""
         return bool(self.record.stop or self.record.probe)
 
-    def cancel(self) -> None:
-        """Cancel all timers."""
-        for timer in (self.timer, self.patience):
-            if timer is not None:
-                timer.cancel()
+    def close(self, activity: str) -> None:
+        """End an activity, if it goes on."""
+        waiter = self.activities.pop(activity, None)
+        if waiter is not None:
+            waiter.close()
 
 
 class LaunchedJobs(RunObserver, JobTracker):
@@ -159,6 +160,7 @@ class LaunchedJobs(RunObserver, JobTracker):
     def __init__(self, core: Core, user_lookup: UserLookup, watcher: WatcherClient, root: RootConnection) -> None:
         self._loop = core.loop
         self._committer = core.committer
+        self._procedures = core.procedures
         self._daemon = core.daemon
         self._log = core.log
         self._user_lookup = user_lookup
@@ -210,18 +212,18 @@ class LaunchedJobs(RunObserver, JobTracker):
         job = self._jobs_by_run.get(run.id)
         if job is not None and job.record.probe and run.execution_id is None:
             until_ms = min(self._loop.now_ms(), started_at) + _NAME_FOR_MS
-            self._ask_name(job, until_ms, 0)
+            self._begin(job, "name", self._ask_name(job, until_ms))
 
-    def _ask_name(self, job: _Job, until_ms: int, failures: int) -> None:
-        def answered(text: str | None, _why: str | None) -> None:
-            words = "".join(char for char in text or "" if char.isprintable() or char.isspace()).split(None, 1)
+    def _ask_name(self, job: _Job, until_ms: int) -> Procedure[None]:
+        for failures in itertools.count():
+            answer = yield from self._execute(job, "probe", job.record.probe, _TIME_MS)
+            text = answer.text if isinstance(answer, CommandAnswered) else ""
+            words = "".join(char for char in text if char.isprintable() or char.isspace()).split(None, 1)
             if words:
                 self._set_name(job.run, words[0][:_MAX_NAME])
-            elif self._loop.now_ms() < until_ms:
-                delay_ms = backoff(_NAME_EACH_MS, failures)
-                job.timer = self._loop.after(delay_ms, self._ask_name, job, until_ms, failures + 1)
-
-        self._execute(job, "probe", job.record.probe, _TIME_MS, answered)
+            if words or self._loop.now_ms() >= until_ms:
+                return
+            yield self._loop.pause(backoff(_NAME_EACH_MS, failures))
 
     def _set_name(self, run: LiveRun, name: str) -> None:
         run.execution_id = name
@@ -237,28 +239,29 @@ class LaunchedJobs(RunObserver, JobTracker):
         If the job has no name yet, the engine may not know it. Then the stop is repeated when the name is known.
         """
         job = self._jobs_by_run.get(run_id)
-        if job is None or not job.record.stop:
-            return
-        stoppable = job.run.execution_id is not None or not job.record.probe
-        job.too_early = False
+        if job is not None and job.record.stop:
+            self._begin(job, "stop", self._stop_with_client(job))
 
-        def ended(_text: str | None, error: str | None) -> None:
-            if not stoppable and job.run.execution_id is not None:
-                self.stop_job(run_id)
-            elif stoppable and error is not None:
-                self._root.send({"op": "note", "run": run_id, "text": f"could not stop the job: {error}"})
-            else:
-                job.too_early = not stoppable
+    def _stop_with_client(self, job: _Job) -> Procedure[None]:
+        while True:
+            stoppable = job.run.execution_id is not None or not job.record.probe
+            job.too_early = False
+            answer = yield from self._stop(job)
+            if stoppable:
+                if isinstance(answer, RequestFailed):
+                    text = f"could not stop the job: {answer.why}"
+                    self._root.send({"op": "note", "run": job.run.id, "text": text})
+                return
+            if job.run.execution_id is None:
+                job.too_early = True
+                return
 
-        self._stop(job, ended)
-
-    def _stop(self, job: _Job, then: Callable[[str | None, str | None], None]) -> None:
-        def ended(text: str | None, error: str | None) -> None:
-            job.stopping = False
-            then(text, error)
-
+    def _stop(self, job: _Job) -> Procedure[CommandAnswered | RequestFailed]:
         job.stopping = True
-        self._execute(job, "stop", job.record.stop, job.run.definition.stop_ms + _TIME_MS, ended)
+        try:
+            return (yield from self._execute(job, "stop", job.record.stop, job.run.definition.stop_ms + _TIME_MS))
+        finally:
+            job.stopping = False
 
     # After the client exits.
 
@@ -288,47 +291,43 @@ class LaunchedJobs(RunObserver, JobTracker):
     def give_up(self, run: LiveRun) -> None:
         """Stop waiting for the job of a run, after a forced stop."""
         job = self._jobs_by_run.get(run.id)
-        if job is not None and job.waiter is not None:
+        if job is not None and job.end is not None:
             self._end_wait(job)
 
     def _search_for(self, job: _Job, patience_ms: int | None, waiter: Waiter) -> None:
-        job.cancel()
-        job.waiter, job.polls = waiter, 0
+        job.close("name")
+        job.end = waiter
         if patience_ms is not None:
             job.patience = self._loop.after(patience_ms, self._out_of_patience, job)
-        self._probe_job(job)
+        self._begin(job, "search", self._search(job))
 
-    def _probe_job(self, job: _Job) -> None:
-        """Probe for the job, or stop it if the launcher has no ``probe``."""
+    def _search(self, job: _Job) -> Procedure[None]:
+        """Probe for the job, and stop it, until it is gone."""
+        for polls in itertools.count():
+            if (yield from self._is_gone(job)):
+                break
+            yield self._loop.pause(backoff(_POLL_MS, polls))
+        job.activities.pop("search", None)  # because this procedure ends by itself
+        self._end_wait(job)
+
+    def _is_gone(self, job: _Job) -> Procedure[bool]:
+        """Stop the job if there is one, or if the launcher has no ``probe``; return whether there was none."""
         if job.record.probe:
-            self._execute(job, "probe", job.record.probe, _TIME_MS, lambda text, error: self._probed(job, text, error))
-        elif not job.stopping:
-            self._stop(job, lambda _text, error: self._probed(job, "" if error is None else None, error))
-        else:
-            self._probe_later(job)
+            answer = yield from self._execute(job, "probe", job.record.probe, _TIME_MS)
+            if isinstance(answer, RequestFailed):
+                self._log_unknown(job, answer.why)
+                return False
+            if not answer.text.split():
+                return True
+        if job.stopping or not job.record.stop:
+            return False
+        answer = yield from self._stop(job)
+        if isinstance(answer, RequestFailed):
+            self._log_unknown(job, answer.why)
+        return isinstance(answer, CommandAnswered) and not job.record.probe
 
-    def _probed(self, job: _Job, text: str | None, error: str | None) -> None:
-        if text is not None and not text.split():
-            self._end_wait(job)
-        elif text is None:
-            self._log_unknown(job, error)
-            self._probe_later(job)
-        elif job.record.stop and not job.stopping:
-            self._stop(job, lambda _text, error: self._stopped(job, error))
-        else:
-            self._probe_later(job)
-
-    def _stopped(self, job: _Job, error: str | None) -> None:
-        self._log_unknown(job, error)
-        if job.waiter is not None:
-            self._probe_later(job)
-
-    def _probe_later(self, job: _Job) -> None:
-        job.timer = self._loop.after(backoff(_POLL_MS, job.polls), self._probe_job, job)
-        job.polls += 1
-
-    def _log_unknown(self, job: _Job, error: str | None) -> None:
-        if error is not None and error != job.last_error:
+    def _log_unknown(self, job: _Job, error: str) -> None:
+        if error != job.last_error:
             job.last_error = error
             self._log.warning(f"{job.run.unit.name} {job.run.id}: cannot tell whether its job has ended: {error}")
 
@@ -342,10 +341,8 @@ class LaunchedJobs(RunObserver, JobTracker):
         self._end_wait(job)
 
     def _end_wait(self, job: _Job) -> None:
-        job.cancel()
-        self._forget_requests(job)
-        self.lost.discard(job.run.id)
-        waiter, job.waiter = job.waiter, None
+        self._end_activities(job)
+        waiter, job.end = job.end, None
         if waiter is not None:
             waiter.resume()
 
@@ -360,52 +357,45 @@ class LaunchedJobs(RunObserver, JobTracker):
         job = self._jobs_by_run.pop(run.id, None)
         if job is None:
             return
-        job.cancel()
-        if job.waiter is not None:
-            job.waiter.close()
-        self.lost.discard(run.id)
-        self._forget_requests(job)
+        if job.end is not None:
+            job.end.close()
+        self._end_activities(job)
         self._loop.after(0, self._remove_record, run.id)  # in a later change than the end of the run
 
     def _remove_record(self, run_id: str) -> None:
         with self._committer.changing() as change:
             change.write(lambda _db: self._folder.forget(run_id))
 
-    def _forget_requests(self, job: _Job) -> None:
+    # Activities.
+
+    def _begin(self, job: _Job, activity: str, procedure: Procedure[None]) -> None:
+        """Begin an activity in the place of an earlier one of its kind."""
+        job.close(activity)
+        job.activities[activity] = self._procedures.start(procedure)
+
+    def _end_activities(self, job: _Job) -> None:
+        for activity in list(job.activities):
+            job.close(activity)
         for purpose in ("probe", "stop"):
             self._watcher.forget(_key(job, purpose))
-        job.stopping = False
-
-    # Requests to the watcher.
+        if job.patience is not None:
+            job.patience.cancel()
+        self.lost.discard(job.run.id)
 
     def _execute(
-        self,
-        job: _Job,
-        purpose: str,
-        argv: list[str],
-        timeout_ms: int,
-        then: Callable[[str | None, str | None], None],
-    ) -> None:
-        """Execute a command in the watcher; `then` receives its output, or the reason why it failed."""
-
-        def answered(answer: CommandAnswered | RequestFailed) -> None:
-            if isinstance(answer, CommandAnswered):
-                then(answer.text, None)
-            else:
-                then(None, answer.why)
-
-        def identified(identity: UserIdentity) -> None:
-            if self._jobs_by_run.get(job.run.id) is not job:
-                return
-            if identity.refusal is not None:
-                refusal = identity.refusal
-                self._loop.after(_POLL_MS[-1], then, None, refusal)
-                return
-            self._watcher.watch(self._probe_request(job, purpose, argv, timeout_ms, identity), answered)
-
+        self, job: _Job, purpose: str, argv: list[str], timeout_ms: int
+    ) -> Procedure[CommandAnswered | RequestFailed]:
+        """Execute a command in the watcher; return its output, or the reason why it failed."""
         record = job.record
         as_then = replace(job.run.definition, user=record.user, clean_env=record.clean_env)
-        self._user_lookup.ask(as_then, identified)
+        identity: UserIdentity = yield self._user_lookup.identity_of(as_then)
+        if identity.refusal is not None:
+            yield self._loop.pause(_POLL_MS[-1])
+            return RequestFailed(_key(job, purpose), identity.refusal)
+        answer: CommandAnswered | RequestFailed = yield self._watcher.answer(
+            self._probe_request(job, purpose, argv, timeout_ms, identity)
+        )
+        return answer
 
     def _probe_request(
         self, job: _Job, purpose: str, argv: list[str], timeout_ms: int, identity: UserIdentity

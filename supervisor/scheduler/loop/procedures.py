@@ -34,14 +34,19 @@ class Procedures:
     def __init__(self) -> None:
         self._waiting: dict[Waiter, None] = {}
 
-    def start(self, procedure: "Procedure[None]", refused: Callable[[BaseException], None] | None = None) -> None:
+    def start(self, procedure: "Procedure[None]", refused: Callable[[BaseException], None] | None = None) -> "Waiter":
         """Execute a procedure up to its first wait, and the rest as its waits complete.
 
         Args:
             procedure: The procedure; it waits for nothing that can be refused unless `refused` is given.
             refused: Called with the error after the procedure ended with :class:`Refused`.
+
+        Returns:
+            Its waiter, with which somebody else can close it.
         """
-        Waiter(procedure, refused, self._waiting).resume()
+        waiter = Waiter(procedure, refused, self._waiting)
+        waiter.resume()
+        return waiter
 
     def close(self) -> None:
         """Close all procedures, newest first, because what they wait for will not happen any more."""

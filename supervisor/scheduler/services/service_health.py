@@ -3,7 +3,6 @@
 The watcher reports results of probes. The root passes on the sd_notify(3) messages of runs.
 """
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from logring.log_paths import log_path, ring_path
@@ -14,6 +13,7 @@ from supervisor.config.value_types.probes import INSTANCE
 from supervisor.ipc.messages import DaemonSettings
 from supervisor.ipc.probe_request import AttemptFailed, AttemptPassed, ProbeRequest, RequestFailed
 from supervisor.scheduler.loop.loop import Loop, Timer
+from supervisor.scheduler.loop.procedures import Procedure, Procedures
 from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup
 from supervisor.scheduler.runs.live_units import LiveRun
 from supervisor.scheduler.runs.run_access import RunAccess
@@ -60,6 +60,7 @@ class HealthMonitor:
     def __init__(
         self,
         loop: Loop,
+        procedures: Procedures,
         boot: DaemonSettings,
         user_lookup: UserLookup,
         watcher: WatcherClient,
@@ -67,6 +68,7 @@ class HealthMonitor:
     ) -> None:
         """`user_lookup` finds the users of probe commands."""
         self._loop = loop
+        self._procedures = procedures
         self._boot = boot
         self._user_lookup = user_lookup
         self._watcher = watcher
@@ -82,12 +84,12 @@ class HealthMonitor:
         least = min(_RETAKEN_MS, probe.timeout_ms) if retaken else 0
         delay_ms = max(least, min(probe.timeout_ms, probe.timeout_ms - ran_ms))
         check.deadline = self._loop.after(delay_ms, self._ready_timed_out, check, probe)
-        if probe.kind == "notify":
-            return
-        self._identified(check, probe, lambda: self._probe_readiness(check, probe))
+        if probe.kind != "notify":
+            self._procedures.start(self._probe_readiness(check, probe))
 
-    def _probe_readiness(self, check: _HealthCheck, probe: Probe) -> None:
-        if check.deadline is None:  # the lookup of the user took longer than the limit
+    def _probe_readiness(self, check: _HealthCheck, probe: Probe) -> Procedure[None]:
+        identified = yield from self._identify(check, probe)
+        if not identified or check.deadline is None:  # the lookup of the user took longer than the limit
             return
         attempt_ms = min(_ATTEMPT_MS, probe.timeout_ms)
         request = self._probe_request(check.run, probe, _ready_key(check.run.id), timeout_ms=attempt_ms, times=0)
@@ -123,10 +125,12 @@ class HealthMonitor:
         check = self._checks.setdefault(run.id, _HealthCheck(run))
         if probe.kind == "notify":
             self._reset_watchdog(check, probe)
-            return
-        self._identified(check, probe, lambda: self._probe_liveness(check, probe))
+        else:
+            self._procedures.start(self._probe_liveness(check, probe))
 
-    def _probe_liveness(self, check: _HealthCheck, probe: Probe) -> None:
+    def _probe_liveness(self, check: _HealthCheck, probe: Probe) -> Procedure[None]:
+        if not (yield from self._identify(check, probe)):
+            return
         request = self._probe_request(
             check.run, probe, _live_key(check.run.id), timeout_ms=probe.timeout_ms, times=probe.failures
         )
@@ -205,27 +209,22 @@ class HealthMonitor:
 
     # Requests to the watcher.
 
-    def _identified(self, check: _HealthCheck, probe: Probe, then: Callable[[], None]) -> None:
-        """Call `then` once the user of a probe command is known.
+    def _identify(self, check: _HealthCheck, probe: Probe) -> Procedure[bool]:
+        """Find the user of a probe command; return whether the run is still to be probed.
 
         The lookup is needed only after a takeover, because the previous scheduler did not store its result.
         """
         run = check.run
-
-        def answered(identity: UserIdentity) -> None:
+        while probe.kind == "exec" and run.identity is None:
+            identity: UserIdentity = yield self._user_lookup.identity_of(run.definition)
             if self._checks.get(run.id) is not check or check.exit_deadline is not None:
-                return
+                return False
             if identity.refusal is None:
                 run.identity = identity
-                then()
             else:
                 self._report(check, identity.refusal)
-                self._loop.after(probe.every_ms, self._identified, check, probe, then)
-
-        if probe.kind == "exec" and run.identity is None:
-            self._user_lookup.ask(run.definition, answered)
-        else:
-            then()
+                yield self._loop.pause(probe.every_ms)
+        return True
 
     def _probe_request(self, run: LiveRun, probe: Probe, key: str, *, timeout_ms: int, times: int) -> ProbeRequest:
         log = log_path(self._boot.data_dir, run.unit.name, run.id)

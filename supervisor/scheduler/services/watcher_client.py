@@ -16,6 +16,7 @@ from supervisor.ipc.probe_request import (
 )
 from supervisor.scheduler.loop.helper_process import HelperClient, HelperProcess
 from supervisor.scheduler.loop.loop import Loop
+from supervisor.scheduler.loop.procedures import Wait
 
 OnAnswer = Callable[[Any], None]
 """Receives a :data:`ProbeAnswer` of the classes that the kind of the request has."""
@@ -35,6 +36,10 @@ class WatcherClient(HelperClient):
         """Start a probe; `on_answer` receives each answer."""
         self._requests[request.key] = request, on_answer
         self._process.request(request.key, StartProbe(request))
+
+    def answer(self, request: ProbeRequest) -> Wait:
+        """Start a probe of a kind that has one answer, and wait for that."""
+        return lambda waiter: self.watch(request, waiter.resume)
 
     def forget(self, key: str) -> None:
         """Cancel a probe."""
