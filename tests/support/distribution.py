@@ -31,31 +31,34 @@ class Units(LoadFileScheduling):  # type: ignore[misc]  # which publishes no typ
         return unit(nodeid)
 
 
-def _used_s() -> float:
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+def _used_s(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 class ProcessorTime:
     """A plugin that prints the processor time of all processes and of the programs they started.
 
-    A process of a parallel run reports its time to the one that prints the sum.
+    A process of a parallel run reports its time, with that of its children, to the one that prints the sum. The latter
+    does not count its own children in addition: these are the processes that report.
     """
 
     def __init__(self) -> None:
-        self._elsewhere_s = 0.0
+        self._reported_s = 0.0
         """Processor time of the processes of a parallel run that have ended."""
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Report this process's time."""
         if hasattr(session.config, "workeroutput"):
-            session.config.workeroutput[_PROCESSOR_S] = _used_s()
+            used_s = _used_s(resource.RUSAGE_SELF) + _used_s(resource.RUSAGE_CHILDREN)
+            session.config.workeroutput[_PROCESSOR_S] = used_s
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Add the time of a process that has ended; one that crashed reported none."""
-        self._elsewhere_s += getattr(node, "workeroutput", {}).get(_PROCESSOR_S, 0.0)
+        self._reported_s += getattr(node, "workeroutput", {}).get(_PROCESSOR_S, 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the sum."""
-        terminalreporter.write_line(f"processor time: {self._elsewhere_s + _used_s():.0f} s")
+        elsewhere_s = self._reported_s or _used_s(resource.RUSAGE_CHILDREN)
+        terminalreporter.write_line(f"processor time: {_used_s(resource.RUSAGE_SELF) + elsewhere_s:.0f} s")
