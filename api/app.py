@@ -141,19 +141,20 @@ class PathRoute:
         )
 
 
-def open_context(boot: DaemonSettings, daemon_pid: int) -> Context:
+def open_context(settings: DaemonSettings, daemon_pid: int) -> Context:
     """Create the context of one worker. Call this after the fork."""
     with contextlib.suppress(StoreError):  # the first read reports the error
-        load_driver(boot.database)
-    control = ControlClient(boot.control_socket, boot.token)
+        load_driver(settings.database)
+    control = ControlClient(settings.control_socket, settings.token)
     report = DamageReport(control).send
-    reads, pages, threads = DatabaseReads(boot.database, report), DatabaseReads(boot.database, report), Threads(1)
-    auditor = Auditor(control, boot.audit_dir)
-    auth = Authenticator(boot, reads, threads, control, auditor)
-    feeds = Feeds(boot, reads, auth.valid)
+    reads, pages = DatabaseReads(settings.database, report), DatabaseReads(settings.database, report)
+    threads = Threads(1)
+    auditor = Auditor(control, settings.audit_dir)
+    auth = Authenticator(settings, reads, threads, control, auditor)
+    feeds = Feeds(settings, reads, auth.valid)
     files, stopping, system = LogFileReads(), Event(), System()
     return Context(
-        boot, reads, pages, files, threads, control, auth, auditor, feeds, stopping, daemon_pid, system, openapi
+        settings, reads, pages, files, threads, control, auth, auditor, feeds, stopping, daemon_pid, system, openapi
     )
 
 
@@ -184,9 +185,9 @@ class Application:
     def connect(self, context: Context, memory: MemoryWatch) -> falcon.App[falcon.Request, falcon.Response]:
         """Return the application with the context of this worker. Call this once, after the fork."""
         self.context, self.memory = context, memory
-        boot = context.boot
+        settings = context.settings
         # 0.0.0.0 is not a name of this host, although browsers can reach it that way. Connections have the real
         # address.
-        bound = [host for host, _ in boot.listen if not ipaddress.ip_address(host).is_unspecified]
-        self._app.add_middleware(Guard([*bound, *boot.hosts], Exposure(boot), self._router))
+        bound = [host for host, _ in settings.listen if not ipaddress.ip_address(host).is_unspecified]
+        self._app.add_middleware(Guard([*bound, *settings.hosts], Exposure(settings), self._router))
         return self._app

@@ -83,7 +83,7 @@ class OpenApiDocuments(Protocol):
 class Context:
     """The context of one worker."""
 
-    boot: DaemonSettings
+    settings: DaemonSettings
     reads: DatabaseReads
     pages: DatabaseReads
     """Threads for pages and totals of runs."""
@@ -116,7 +116,7 @@ class Context:
     @property
     def starting(self) -> bool:
         """Whether the daemon is starting, and no problem of the database keeps it from that."""
-        return os.path.exists(self.boot.starting) and not os.path.exists(self.boot.database_problem)
+        return os.path.exists(self.settings.starting) and not os.path.exists(self.settings.database_problem)
 
     def start(self) -> None:
         """Start the database threads now: a worker without memory for them must fail before it serves.

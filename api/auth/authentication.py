@@ -93,23 +93,28 @@ class Authenticator:
     """Checks the credentials of requests. Each worker has one."""
 
     def __init__(
-        self, boot: DaemonSettings, reads: DatabaseReads, in_thread: Threads, control: ControlClient, auditor: Auditor
+        self,
+        settings: DaemonSettings,
+        reads: DatabaseReads,
+        in_thread: Threads,
+        control: ControlClient,
+        auditor: Auditor,
     ) -> None:
-        self._boot = boot
+        self._settings = settings
         self._reads = reads
         self._in_thread = in_thread
         self._control = control
         self._auditor = auditor
-        self._passwords = Passwords(boot.password, control, lambda name: reads(accounts.find, name))
+        self._passwords = Passwords(settings.password, control, lambda name: reads(accounts.find, name))
         self._tag: str | None = None
         self._overflow_uid = _overflow_uid()
         # If the API server runs as another user than the daemon, the daemon runs as root.
-        self._trusted_uids = {0} if boot.api_account else {0, os.geteuid()}
+        self._trusted_uids = {0} if settings.api_account else {0, os.geteuid()}
         self._proven: WeakKeyDictionary[object, tuple[str | None, str, str | None]] = WeakKeyDictionary()
         """Verified passwords by connection: the header, the client's address, and the tag of the account (None for
         `admin`). Later requests of the same connection need no new check."""
         self._touched_ms: dict[str, int] = {}
-        self.cookie = f"ringward_{boot.daemon_id.lower()}"
+        self.cookie = f"ringward_{settings.daemon_id.lower()}"
 
     def identify(self, req: falcon.Request) -> Identity | None:
         """Return the identity of the client; None if it is not authenticated.
@@ -121,7 +126,7 @@ class Authenticator:
         if req.auth is None and self.trusted_peer(req):
             return Identity("peer", f"uid {self._peer_uid(req)}")
         if req.auth is None:
-            person = proxy_identity.identify(req.env, self._boot.identity)
+            person = proxy_identity.identify(req.env, self._settings.identity)
             if person is not None:
                 return person
         for digest in self._cookies(req):
@@ -269,7 +274,7 @@ class Authenticator:
 
     def by_token(self, secret: str, *, by_browser: bool) -> Identity | None:
         """Return the identity of a token; None if it is not valid. `by_browser`: a browser may have sent it unasked."""
-        if run_id := run_token.run_of(self._boot.run_token_key, secret):
+        if run_id := run_token.run_of(self._settings.run_token_key, secret):
             return self._by_run(run_id, by_browser=by_browser)
         if not _TOKEN.fullmatch(secret):
             return None
@@ -335,7 +340,11 @@ class Authenticator:
         """
         if self._tag is None:
             digest = self._in_thread(
-                hashlib.pbkdf2_hmac, "sha256", self._boot.password.encode(), self._boot.daemon_id.encode(), _TAG_ROUNDS
+                hashlib.pbkdf2_hmac,
+                "sha256",
+                self._settings.password.encode(),
+                self._settings.daemon_id.encode(),
+                _TAG_ROUNDS,
             )
             self._tag = digest.hex()[:32]
         return self._tag

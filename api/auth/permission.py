@@ -36,7 +36,7 @@ def require(context: Context, operation: Operation, call: Call) -> None:
     auth, req = context.auth, call.req
     if operation.access in (Access.PUBLIC, Access.PROBE, Access.HOOK):
         return
-    if operation.access is Access.METRICS and context.boot.metrics_open:
+    if operation.access is Access.METRICS and context.settings.metrics_open:
         return
     if operation.access is Access.LOGIN:
         check_origin(req)

@@ -47,7 +47,7 @@ def login(context: Context, call: Call) -> None:
         context.auth.cookie,
         secret,
         max_age=MAX_AGE_MS // 1000,
-        path=context.boot.base_path or "/",
+        path=context.settings.base_path or "/",
         secure=call.req.env["wsgi.url_scheme"] == "https",
         http_only=True,
         same_site="Strict",
@@ -69,7 +69,7 @@ def logout(context: Context, call: Call) -> None:
     for digest, identity in context.auth.sessions_of(call.req).items():
         call.identity = identity
         context.command("session_delete", call.entry(), hash=digest)
-    call.resp.unset_cookie(context.auth.cookie, path=context.boot.base_path or "/", same_site="Strict")
+    call.resp.unset_cookie(context.auth.cookie, path=context.settings.base_path or "/", same_site="Strict")
     call.no_content()
 
 
@@ -115,9 +115,9 @@ def get_auth_status(context: Context, call: Call) -> None:
 )
 def get_local_credentials(context: Context, call: Call) -> None:
     """Get the generated password (Unix socket only)."""
-    if not context.boot.password_ephemeral:
+    if not context.settings.password_ephemeral:
         raise ApiError(404, "The password is configured and is not shown")
-    call.answer(schemas.Credentials(ephemeral=True, password=context.boot.password))
+    call.answer(schemas.Credentials(ephemeral=True, password=context.settings.password))
 
 
 def _token_info(token: Token, now_ms: int) -> schemas.TokenInfo:

@@ -56,19 +56,19 @@ def get_daemon(context: Context, call: Call) -> None:
 
     While the scheduler is down, return the state that it stored last.
     """
-    boot, starting = context.boot, context.starting
+    settings, starting = context.settings, context.starting
     answer = context.scheduler.info(context)
-    problem = database_problem(boot)
+    problem = database_problem(settings)
     info: dict[str, Any] = answer or (
         {} if problem or starting else context.reads(daemon_values.get_meta, META_KEY, {})
     )
-    path = info.get("config_path", boot.config_path)
+    path = info.get("config_path", settings.config_path)
     loaded_at = info.get("config_loaded_at")
     call.answer(
         DaemonInfo(
             version=VERSION,
-            started_at=rfc3339(boot.started_at),
-            uptime_ms=max(0, time.time_ns() // 1_000_000 - boot.started_at),
+            started_at=rfc3339(settings.started_at),
+            uptime_ms=max(0, time.time_ns() // 1_000_000 - settings.started_at),
             config_path=path,
             config_loaded_at=known_rfc3339(loaded_at),
             config_stale=bool(info.get("config_stale")),
@@ -78,7 +78,7 @@ def get_daemon(context: Context, call: Call) -> None:
             scheduler_active=answer is not None,
             starting=starting,
             database_problem=UNSET if problem is None else problem["detail"],
-            store="sqlite" if boot.database_url is None else "postgresql",
+            store="sqlite" if settings.database_url is None else "postgresql",
             hostname=socket.gethostname(),
             tasks=info.get("tasks", 0),
             services=info.get("services", 0),
@@ -163,15 +163,15 @@ def identify_daemon(context: Context, call: Call) -> None:
     """Identify the daemon (from the same host only)."""
     if not _from_this_host(call.req):
         raise ApiError(403, "Permitted only to programs on the daemon's host, without a proxy")
-    boot = context.boot
-    fingerprint = hashlib.sha256(f"{boot.daemon_id} {boot.started_at}".encode()).hexdigest()
+    settings = context.settings
+    fingerprint = hashlib.sha256(f"{settings.daemon_id} {settings.started_at}".encode()).hexdigest()
     call.answer(
         schemas.DaemonIdentity(
             version=VERSION,
             pid=context.daemon_pid,
-            config_path=boot.config_path,
-            data_dir=boot.data_dir,
-            socket_path=boot.http_socket,
+            config_path=settings.config_path,
+            data_dir=settings.data_dir,
+            socket_path=settings.http_socket,
             fingerprint=fingerprint,
         )
     )
@@ -215,10 +215,10 @@ def get_health(_context: Context, call: Call) -> None:
 def get_readiness(context: Context, call: Call) -> None:
     """Check that commands are accepted and stored."""
     starting, info = context.starting, context.scheduler.info(context)
-    if not os.path.isdir(context.boot.runtime_dir):
+    if not os.path.isdir(context.settings.runtime_dir):
         raise unavailable("Not ready: the runtime directory was removed")
     if info is None or not is_ready(info):
-        problem = database_problem(context.boot)
+        problem = database_problem(context.settings)
         if problem is not None:
             reason = problem["summary"]
         elif info is not None and not info.get("storing", True):
@@ -335,13 +335,13 @@ def list_system_metrics(context: Context, call: Call) -> None:
     call.answer(SystemMetrics(items=[sample_events.shown(sample) for sample in samples], step=step // 1000))
 
 
-def database_problem(boot: DaemonSettings) -> dict[str, str] | None:
+def database_problem(settings: DaemonSettings) -> dict[str, str] | None:
     """Return the database problem that the scheduler reported; None if there is none.
 
     The `summary` is public; the `detail` is for users who may see the daemon.
     """
     with contextlib.suppress(OSError, *DAMAGED):
-        problem = read_json(boot.database_problem)
-        if problem["daemon"] == boot.started_at:
+        problem = read_json(settings.database_problem)
+        if problem["daemon"] == settings.started_at:
             return {"summary": str(problem["summary"]), "detail": str(problem["detail"])}
     return None

@@ -185,7 +185,7 @@ def get_metrics(context: Context, call: Call) -> None:
     """Get metrics for Prometheus."""
     info = context.scheduler.info(context)
     stored, text = context.reads(_read_task_metrics, call.sees)
-    rings = context.in_thread(_measure_rings, context.boot.runtime_dir, stored.running)
+    rings = context.in_thread(_measure_rings, context.settings.runtime_dir, stored.running)
     _add_daemon(text, context, scheduler_up=info is not None)
     _add_logs(text, rings)
     # Do not ask a scheduler again that has just failed to answer.
@@ -202,7 +202,7 @@ def _add_daemon(text: MetricsText, context: Context, *, scheduler_up: bool) -> N
     text.family("ringward_build_info", "gauge", "Always 1; the label has the version.")
     text.sample(1, version=VERSION)
     text.family("ringward_start_time_seconds", "gauge", "Start time of the daemon, Unix time.")
-    text.sample(context.boot.started_at / 1000)
+    text.sample(context.settings.started_at / 1000)
     text.family("ringward_scheduler_up", "gauge", "1 if the scheduler answers, else 0.")
     text.sample(int(scheduler_up))
 

@@ -47,7 +47,7 @@ def _state(task: Task) -> tuple[str, str]:
 
 
 def _published(context: Context, name: str) -> tuple[str, str]:
-    task = context.reads(find_unit, name) if name in context.boot.public else None
+    task = context.reads(find_unit, name) if name in context.settings.public else None
     if task is None:
         raise ApiError(404, _NOT_PUBLISHED)
     return _state(task)
@@ -77,7 +77,7 @@ def _operation(path: str, media_type: str) -> Operation:
 def get_status_page(context: Context, call: Call) -> None:
     """Get a page with the states of the published tasks and services."""
     states = []
-    for name in context.boot.public:
+    for name in context.settings.public:
         task = context.reads(find_unit, name)
         if task is not None:
             states.append((name, *_state(task)))

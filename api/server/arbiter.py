@@ -49,10 +49,10 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's application object: its configuration, and the settings of the workers."""
 
     def __init__(
-        self, application: Application, boot: DaemonSettings, hello: socket.socket, listeners: list[int]
+        self, application: Application, settings: DaemonSettings, hello: socket.socket, listeners: list[int]
     ) -> None:
         self._application = application
-        self.boot = boot
+        self.settings = settings
         self.hello = hello
         self.listeners = listeners
         self.daemon_pid = os.getppid()
@@ -62,7 +62,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def load_config(self) -> None:
         """Load only these settings, and nothing from files, the environment or the command line."""
         settings = {
-            "workers": self.boot.workers,
+            "workers": self.settings.workers,
             "worker_class": Worker,
             "worker_connections": _CONNECTIONS,
             "timeout": _HANG_S,
@@ -70,7 +70,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "keepalive": _KEEPALIVE_S,
             "limit_request_line": 8190,
             "logger_class": ApiLogger,
-            "loglevel": self.boot.log_level,
+            "loglevel": self.settings.log_level,
             "control_socket_disable": True,
             "umask": 0o077,
             # gunicorn must trust no proxy: over a Unix socket it would trust every client. api.server.client_address
@@ -79,8 +79,8 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
             "forwarder_headers": "",
             "secure_scheme_headers": {},
             # gunicorn requires that these files exist. The real ones may be unreadable for it, or just being renewed.
-            "certfile": os.devnull if self.boot.tls_cert else None,
-            "keyfile": os.devnull if self.boot.tls_key else None,
+            "certfile": os.devnull if self.settings.tls_cert else None,
+            "keyfile": os.devnull if self.settings.tls_key else None,
             "do_handshake_on_connect": True,
             "ssl_context": self._context,
         }
@@ -90,10 +90,12 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def _context(self, config: object, make: object) -> object:
         """Return the current TLS context. Workers call this for each connection."""
         if self._tls_context is None:
-            boot = self.boot
-            own = boot.api_account is None
+            settings = self.settings
+            own = settings.api_account is None
             self._tls_context = CurrentContext(
-                CertificateOnDisk(str(boot.tls_cert), str(boot.tls_key)) if own else CertificateFromScheduler(boot)
+                CertificateOnDisk(str(settings.tls_cert), str(settings.tls_key))
+                if own
+                else CertificateFromScheduler(settings)
             )
         return self._tls_context.get(config, make)
 
@@ -221,9 +223,9 @@ def run(fd: int) -> None:
     hello = socket.socket(fileno=fd)
     hello.set_inheritable(False)
     application = Application()
-    boot, listeners = _receive_hello(hello)
-    if boot.api_account is not None:
-        become(*boot.api_account, boot.api_groups)
+    settings, listeners = _receive_hello(hello)
+    if settings.api_account is not None:
+        become(*settings.api_account, settings.api_groups)
         os.environ.pop("HOME", None)  # it belongs to another user: libpq would look for files there and fail
     # Only the root notifies systemd. gunicorn would take the base path from SCRIPT_NAME.
     for name in ("NOTIFY_SOCKET", "SCRIPT_NAME"):
@@ -238,4 +240,4 @@ def run(fd: int) -> None:
     # Workers share the imported objects. Garbage collection would write to them and so copy their pages.
     gc.freeze()
     gc.enable()
-    ApiArbiter(Server(application, boot, hello, listeners)).run()
+    ApiArbiter(Server(application, settings, hello, listeners)).run()

@@ -55,13 +55,13 @@ def parse_address(text: str) -> Address | None:
 class Exposure:
     """The configured proxies and headers."""
 
-    def __init__(self, boot: DaemonSettings) -> None:
-        self.behind_proxy = bool(boot.behind_proxy)
-        self._networks = [ipaddress.ip_network(network) for network in boot.behind_proxy]
-        self._proxy_socket = boot.proxy_socket
-        self._identity = boot.identity
-        self._base_path = boot.base_path
-        self._external_url = boot.external_url
+    def __init__(self, settings: DaemonSettings) -> None:
+        self.behind_proxy = bool(settings.behind_proxy)
+        self._networks = [ipaddress.ip_network(network) for network in settings.behind_proxy]
+        self._proxy_socket = settings.proxy_socket
+        self._identity = settings.identity
+        self._base_path = settings.base_path
+        self._external_url = settings.external_url
 
     def admits(self, peer: str) -> bool:
         """Return whether a TCP peer may connect. With ``behind_proxy``, only the proxies and the host itself may."""

@@ -73,8 +73,8 @@ class CertificateFromScheduler:
     It requests a new version from the scheduler at most once a second.
     """
 
-    def __init__(self, boot: DaemonSettings) -> None:
-        self._control = ControlClient(boot.control_socket, boot.token)
+    def __init__(self, settings: DaemonSettings) -> None:
+        self._control = ControlClient(settings.control_socket, settings.token)
         self._asking = BoundedSemaphore()
         self._until_s = 0.0
         self._version: str | None = None

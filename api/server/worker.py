@@ -125,10 +125,10 @@ class Worker(AsyncWorker):  # type: ignore[misc]  # gunicorn has no types
         self._idle: set[gevent.Greenlet] = set()
         self._waiting: dict[gevent.Greenlet, None] = {}
         self._pools: list[Pool] = []
-        self.context: Context = open_context(self.app.boot, self.app.daemon_pid)
+        self.context: Context = open_context(self.app.settings, self.app.daemon_pid)
         self.context.stopping = self.stopping
         self._ends_server = False
-        self.exposure = Exposure(self.app.boot)
+        self.exposure = Exposure(self.app.settings)
         self.wsgi = self.app.wsgi().connect(self.context, MemoryWatch(self._stop_server))
         self.context.start()
         # Exclude existing objects from garbage collection, which would delay streams by milliseconds.

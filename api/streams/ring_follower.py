@@ -117,7 +117,7 @@ class Feeds:
 
     def __init__(
         self,
-        boot: DaemonSettings,
+        settings: DaemonSettings,
         reads: DatabaseReads,
         valid: Callable[[Credential], bool],
         clock: Clock | None = None,
@@ -125,13 +125,13 @@ class Feeds:
         self.clock = clock or Clock()
         self.streams: dict[Follower, None] = {}
         """All open streams, oldest first."""
-        self._boot = boot
+        self._settings = settings
         self._reads = reads
         self._valid = valid
         self._feeds: dict[str, Feed] = {}
         self._budget = Budget()
-        self._root_bell = DoorbellWatch(boot.root_bell, boot.token, self._feeds)
-        self._scheduler_bell = DoorbellWatch(boot.scheduler_bell, boot.token, self._feeds)
+        self._root_bell = DoorbellWatch(settings.root_bell, settings.token, self._feeds)
+        self._scheduler_bell = DoorbellWatch(settings.scheduler_bell, settings.token, self._feeds)
         self._started = False
         self.ends = CompletionWatches(self, reads)
 
@@ -193,7 +193,7 @@ class Feeds:
 
     def paths(self, run: Run) -> tuple[str, str]:
         """Return the paths of a run's ring and log file."""
-        return ring_path(self._boot.runtime_dir, run.id), log_path(self._boot.data_dir, run.task_name, run.id)
+        return ring_path(self._settings.runtime_dir, run.id), log_path(self._settings.data_dir, run.task_name, run.id)
 
     @contextmanager
     def feed(self, name: str) -> Iterator[Feed]:
@@ -209,7 +209,7 @@ class Feeds:
         self.start()
         feed = self._feeds.get(name)
         if feed is None:
-            ring = ring_path(self._boot.runtime_dir, name)
+            ring = ring_path(self._settings.runtime_dir, name)
             feed = Feed(name, ring, self._budget, self.clock, alone=name in (EVENTS, DAEMON))
             self._feeds[name] = feed
         feed.users += 1  # first, because subscribing may block while other users leave

@@ -102,11 +102,11 @@ def inherited(fds: list[int]) -> list[socket.socket]:
     return [socket.socket(fileno=fd) for fd in fds]
 
 
-def listen_again(boot: DaemonSettings, listeners: list[socket.socket]) -> None:
+def listen_again(settings: DaemonSettings, listeners: list[socket.socket]) -> None:
     """Replace each Unix socket whose file was removed, and publish all addresses again.
 
     Args:
-        boot: The settings.
+        settings: The settings.
         listeners: All listeners. New sockets replace the old ones in this list.
 
     Raises:
@@ -115,12 +115,12 @@ def listen_again(boot: DaemonSettings, listeners: list[socket.socket]) -> None:
     for index, sock in enumerate(listeners):
         path = sock.getsockname() if sock.family == socket.AF_UNIX else ""
         if path and not is_socket(path):
-            listeners[index] = _unix(path, boot.socket_gid)
+            listeners[index] = _unix(path, settings.socket_gid)
             sock.close()
-    _publish(boot, [list(sock.getsockname()[:2]) for sock in listeners if sock.family != socket.AF_UNIX])
+    _publish(settings, [list(sock.getsockname()[:2]) for sock in listeners if sock.family != socket.AF_UNIX])
 
 
-def listen(boot: DaemonSettings) -> list[socket.socket]:
+def listen(settings: DaemonSettings) -> list[socket.socket]:
     """Bind all listeners, the Unix sockets last, and publish the actual addresses in ``listening.json``.
 
     Also removes the ring of the previous daemon's log, and marks the daemon as starting.
@@ -130,30 +130,30 @@ def listen(boot: DaemonSettings) -> list[socket.socket]:
     """
     umask = os.umask(0o077)
     try:
-        listeners = _bind(boot)
+        listeners = _bind(settings)
     finally:
         os.umask(umask)
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(ring_path(boot.runtime_dir, DAEMON_RING))
+        os.unlink(ring_path(settings.runtime_dir, DAEMON_RING))
     with contextlib.suppress(OSError):  # ENOSPC: clients hear of a scheduler that does not answer instead
-        os.close(os.open(boot.starting, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(settings.starting, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     return listeners
 
 
-def _bind(boot: DaemonSettings) -> list[socket.socket]:
+def _bind(settings: DaemonSettings) -> list[socket.socket]:
     with contextlib.ExitStack() as bound:
-        listeners = [bound.enter_context(bind_tcp(host, port)) for host, port in boot.listen]
+        listeners = [bound.enter_context(bind_tcp(host, port)) for host, port in settings.listen]
         addresses = [list(sock.getsockname()[:2]) for sock in listeners]
-        paths = [path for path in (boot.http_socket, boot.proxy_socket) if path]
-        listeners += [bound.enter_context(_unix(path, boot.socket_gid)) for path in paths]
-        _publish(boot, addresses)
+        paths = [path for path in (settings.http_socket, settings.proxy_socket) if path]
+        listeners += [bound.enter_context(_unix(path, settings.socket_gid)) for path in paths]
+        _publish(settings, addresses)
         bound.pop_all()
     return listeners
 
 
-def _publish(boot: DaemonSettings, addresses: list[list[str | int]]) -> None:
-    path = f"{boot.runtime_dir}/listening.json"
+def _publish(settings: DaemonSettings, addresses: list[list[str | int]]) -> None:
+    path = f"{settings.runtime_dir}/listening.json"
     try:
-        replace_file(path, json.dumps({"http": addresses, "socket": boot.http_socket}))
+        replace_file(path, json.dumps({"http": addresses, "socket": settings.http_socket}))
     except OSError as err:  # ENOSPC: the tmpfs is full
         raise CannotListen(f"{path} cannot be written: {err.strerror}") from err

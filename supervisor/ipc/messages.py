@@ -55,7 +55,7 @@ Scheduler -> root
     ``ready_to_end``  {}: the scheduler has finished its part of the shutdown
     ``reloaded``  {}: a ``reload`` was carried out or refused
     ``upgrade``   {}: execute the installed version; sent by a scheduler of another version, before anything else
-    ``settings``  {boot, api}: the new boot settings, and whether the API server must be replaced to apply them
+    ``settings``  {boot, api}: the new settings, and whether the API server must be replaced to apply them
 
 All times are integer milliseconds since the Unix epoch, all intervals integer milliseconds.
 """
@@ -325,10 +325,10 @@ class DaemonSettings:
         return cls(**{**data, **lists, "identity": identity and IdentityHeaders(**identity)})
 
 
-def hello(boot: DaemonSettings, epoch: int, *, worked: bool = False) -> bytes:
+def hello(settings: DaemonSettings, epoch: int, *, worked: bool = False) -> bytes:
     """Return the first message for a helper; `worked`: a helper of its kind has already reported that it is ready."""
     message = {"op": "hello", "protocol": PROTOCOL, "version": VERSION, "epoch": epoch, "worked": worked}
-    return encode({**message, "boot": boot.to_dict()})
+    return encode({**message, "boot": settings.to_dict()})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,25 +51,25 @@ def main() -> int:
     before, stored, server = None, {}, None
     if "--resume" in arguments:
         before = InheritedState.load(arguments["--resume"])
-        boot, descriptors = before.state.boot, before.state.kept
+        settings, descriptors = before.state.boot, before.state.kept
     else:
         with open(arguments["--start"], "rb") as file:
             start = json.load(file)
-        boot, server = DaemonSettings.from_dict(start["boot"]), start["api"]
+        settings, server = DaemonSettings.from_dict(start["boot"]), start["api"]
         descriptors = KeptDescriptors([arguments["--lock"], arguments["--place"]], start["listeners"])
         stored = stored_descriptors(os.environ)
     _close_on_exec()
     umask = os.umask(0o077)
     listeners = inherited(descriptors.listeners)
-    api = Helper(API, "api", boot, listeners)
+    api = Helper(API, "api", settings, listeners)
     if server is not None:
         pid, pidfd, sock, output = server
         api.adopt(ChildProcess(pid, pidfd, socket.socket(fileno=sock), output), time.monotonic())
-    if before is None and boot.cgroups:
+    if before is None and settings.cgroups:
         Cgroups.find(companion=api.pid)  # moves our own processes to their cgroup, now while there are only two
     descriptors = KeptDescriptors(descriptors.lock, [listener.fileno() for listener in listeners])
     launch = Launch(descriptors, before, stored, arguments.get("--ready"), umask)
-    return run(boot, child_process.environment(os.environ), api, launch)
+    return run(settings, child_process.environment(os.environ), api, launch)
 
 
 if __name__ == "__main__":

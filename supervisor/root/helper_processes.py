@@ -29,7 +29,7 @@ _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 class Helper:
     """One kind of helper, of which at most one process exists at a time."""
 
-    def __init__(self, name: str, process: str, boot: DaemonSettings, listeners: list[socket.socket]) -> None:
+    def __init__(self, name: str, process: str, settings: DaemonSettings, listeners: list[socket.socket]) -> None:
         self.name = name
         self.epoch = 0
         self.pid: int | None = None
@@ -50,7 +50,7 @@ class Helper:
         """Descriptors that came with messages which are not handled yet, in order."""
         self.watched_backlog = False
         """Whether the loop watches the socket for writing."""
-        self.boot = boot
+        self.settings = settings
         """The settings for the next process."""
         self._process = process
         self.listeners = listeners
@@ -73,7 +73,7 @@ class Helper:
         self.epoch += 1
         self._started_s = now_s
         self._take_over(child_process.start(self._process, env))
-        self._unsent = bytearray(hello(self.boot, self.epoch, worked=self.has_worked))
+        self._unsent = bytearray(hello(self.settings, self.epoch, worked=self.has_worked))
         self._unsent_fds = [listener.fileno() for listener in self.listeners]
 
     def adopt(self, started: ChildProcess, now_s: float) -> None:
@@ -85,7 +85,7 @@ class Helper:
 
     def _take_over(self, started: ChildProcess) -> None:
         self.pid, self.pidfd, self.sock, self.output = started
-        stale_helpers.note(self.boot.runtime_dir, self.name, self.pid)
+        stale_helpers.note(self.settings.runtime_dir, self.name, self.pid)
         self.sock.setblocking(False)
         os.set_blocking(self.output, False)
         self.decoder = Decoder()
@@ -223,7 +223,7 @@ class Helper:
         """Note that the process was reaped, and schedule the next start; return the delay in seconds."""
         if self.pidfd is not None:
             os.close(self.pidfd)
-        stale_helpers.forget(self.boot.runtime_dir, self.name)
+        stale_helpers.forget(self.settings.runtime_dir, self.name)
         self.pid = self.pidfd = self.kill_at_s = None
         self.hang_up()
         if now_s - self._started_s >= _HEALTHY_S:

@@ -46,23 +46,29 @@ def _end_on_defect(arguments: threading.ExceptHookArgs) -> None:
     os._exit(_EX_SOFTWARE)
 
 
-def _clean_up(boot: DaemonSettings) -> None:
+def _clean_up(settings: DaemonSettings) -> None:
     """Remove the files of the runtime directory, but keep rings whose log files could not be written."""
-    sockets = [boot.starting, boot.control_socket, boot.root_bell, boot.scheduler_bell, boot.http_socket]
-    if boot.proxy_socket is not None:
-        sockets.append(boot.proxy_socket)
-    files = [f"{boot.runtime_dir}/{name}" for name in ("listening.json", ANSWER, "database", "config.last")]
-    for path in (*sockets, *files, boot.database_problem, ring_path(boot.runtime_dir, DAEMON_RING)):
+    sockets = [
+        settings.starting,
+        settings.control_socket,
+        settings.root_bell,
+        settings.scheduler_bell,
+        settings.http_socket,
+    ]
+    if settings.proxy_socket is not None:
+        sockets.append(settings.proxy_socket)
+    files = [f"{settings.runtime_dir}/{name}" for name in ("listening.json", ANSWER, "database", "config.last")]
+    for path in (*sockets, *files, settings.database_problem, ring_path(settings.runtime_dir, DAEMON_RING)):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(path)
-    stale_helpers.clear(boot.runtime_dir)
+    stale_helpers.clear(settings.runtime_dir)
     with contextlib.suppress(OSError):  # ENOTEMPTY: entries that could not be stored; ENOENT
-        os.rmdir(boot.audit_dir)
+        os.rmdir(settings.audit_dir)
     # The lock goes last: without it, another daemon could use the directory while its files are being removed.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(f"{boot.runtime_dir}/{LOCK}")
+        os.unlink(f"{settings.runtime_dir}/{LOCK}")
     with contextlib.suppress(OSError):  # ENOTEMPTY: a new file, or one of another daemon
-        os.rmdir(boot.runtime_dir)
+        os.rmdir(settings.runtime_dir)
 
 
 class Launch(NamedTuple):
@@ -80,11 +86,11 @@ class Launch(NamedTuple):
     """The umask of runs."""
 
 
-def run(boot: DaemonSettings, base_env: dict[str, str], api: Helper, launch: Launch) -> int:
+def run(settings: DaemonSettings, base_env: dict[str, str], api: Helper, launch: Launch) -> int:
     """Run the daemon until it is shut down; return the exit status.
 
     Args:
-        boot: The settings.
+        settings: The settings.
         base_env: The environment of helpers and runs.
         api: The API server, which may be running already.
         launch: Everything else that this root receives.
@@ -94,12 +100,12 @@ def run(boot: DaemonSettings, base_env: dict[str, str], api: Helper, launch: Lau
     threading.excepthook = _end_on_defect
     # A service manager whose watchdog expires sends SIGABRT. The log then shows where each thread was.
     faulthandler.enable(2)
-    log = _RootLog(boot.log_level if boot.log_level in LEVELS else "info")
-    bell = DoorbellServer(boot.root_bell, boot.token, boot.api_account)
-    files = FileThread(log, 2, DiskSpace(boot.data_dir, boot.min_free_bytes))
-    files.data_directory = DataDirectoryMonitor(boot, launch.kept.lock[0], log)
-    pump = Pump(boot.runtime_dir, boot.daemon_id, bell, files)
-    control = ControlThread(boot, log, pump, bell, base_env, (Helper("scheduler", "scheduler", boot, []), api))
+    log = _RootLog(settings.log_level if settings.log_level in LEVELS else "info")
+    bell = DoorbellServer(settings.root_bell, settings.token, settings.api_account)
+    files = FileThread(log, 2, DiskSpace(settings.data_dir, settings.min_free_bytes))
+    files.data_directory = DataDirectoryMonitor(settings, launch.kept.lock[0], log)
+    pump = Pump(settings.runtime_dir, settings.daemon_id, bell, files)
+    control = ControlThread(settings, log, pump, bell, base_env, (Helper("scheduler", "scheduler", settings, []), api))
     control.kept = launch.kept
     control.ready_fd = launch.ready_fd
     files.connect(pump)
@@ -121,5 +127,5 @@ def run(boot: DaemonSettings, base_env: dict[str, str], api: Helper, launch: Lau
         pump.finish(timeout_s=2.0)
         files.finish(timeout_s=2.0)
         bell.close()
-        _clean_up(control.boot)
+        _clean_up(control.settings)
     return status

@@ -56,7 +56,7 @@ def main() -> int:
         return check(sys.stdin.read())
     root = RootConnection(int(sys.argv[2]))
     try:
-        boot = root.hello()
+        settings = root.hello()
     except RootGone:
         return 0
     except ProtocolError as err:
@@ -66,38 +66,38 @@ def main() -> int:
     set_title(data_lock.TITLE)
     # Ctrl-C signals the whole process group of the terminal. The root handles it, and then stops the scheduler.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log = RoundLog(boot.log_level)
+    log = RoundLog(settings.log_level)
     if root.refusal is not None:
         log.warning(f"the supervisor is of another version than {VERSION} and was not upgraded: {root.refusal}")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _NOFILE), hard))
     try:
-        lock = data_lock.acquire(boot.data_dir)
-        loaded = last_good.find(boot, log)
+        lock = data_lock.acquire(settings.data_dir)
+        loaded = last_good.find(settings, log)
         config = loaded.config
-        database = open_database(boot, config, root, log)
-        settings, warnings = (boot, []) if loaded.applied else follow(config, boot)
+        database = open_database(settings, config, root, log)
+        followed, warnings = (settings, []) if loaded.applied else follow(config, settings)
         try:
-            start = StartConfig(ResolvedConfig(config, settings), warnings, loaded.applied, loaded.read_again)
-            scheduler = Scheduler(root, boot, start, log, database)
+            start = StartConfig(ResolvedConfig(config, followed), warnings, loaded.applied, loaded.read_again)
+            scheduler = Scheduler(root, settings, start, log, database)
         except ServerUnreachable as err:  # it was reachable a moment ago; the next scheduler waits for it
             log.error(f"the next scheduler starts: {err}")
             return EX_OSERR
         except DatabaseDamaged as err:
-            if boot.database_url is not None:
+            if settings.database_url is not None:
                 raise
             log.error(f"the database is damaged; the next scheduler checks all of it: {err}")
-            suspect(boot.database)
+            suspect(settings.database)
             return EX_OSERR
     except RootGone:
         if root.must_shut_down:
-            forget_all(boot)
+            forget_all(settings)
         return 0
     except (data_lock.Locked, ConfigError, StoreError, OSError) as err:
         log.error(f"cannot start: {err}")
-        _tell_users(root, boot, err)
+        _tell_users(root, settings, err)
         if root.epoch == 1 and isinstance(err, (StoreError, OSError)):
-            _end_orphans(root, boot, log)
+            _end_orphans(root, settings, log)
         return EX_CANTCREAT
     log.info(f"ready: {counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}")
     # The objects of now live as long as the process. Scanning them in each collection would block the loop for
@@ -112,22 +112,22 @@ def main() -> int:
     return 0
 
 
-def _end_orphans(root: RootConnection, boot: DaemonSettings, log: RoundLog) -> None:
+def _end_orphans(root: RootConnection, settings: DaemonSettings, log: RoundLog) -> None:
     """End what a killed supervisor left running, except for the runs that its successor has taken over."""
     with contextlib.suppress(RootGone, OSError):  # EPIPE: the successor was killed, too
         root.ask({"op": "snapshot"})
         snapshot = root.wait("snapshot")
         known = {entry["run"] for entry in (*snapshot["instances"], *snapshot["exits"])}
-        end_orphans_unstored(boot.database, boot.daemon_id, known, log)
+        end_orphans_unstored(settings.database, settings.daemon_id, known, log)
 
 
-def _tell_users(root: RootConnection, boot: DaemonSettings, error: Exception) -> None:
+def _tell_users(root: RootConnection, settings: DaemonSettings, error: Exception) -> None:
     """Publish the reason why a restarted scheduler has no configuration, for API workers to show."""
     if root.epoch == 1 or not isinstance(error, ConfigError):
         return
     reason = f"there is no usable copy of the active configuration, and the file cannot be used: {error}"
     with contextlib.suppress(OSError):
-        write_problem(boot, "the scheduler has no usable configuration", f"{reason}; restore the file")
+        write_problem(settings, "the scheduler has no usable configuration", f"{reason}; restore the file")
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ class StoredState(Struct, frozen=True):
 
 
 def read_state(
-    root: RootConnection, boot: DaemonSettings, start: StartConfig, database: Database, log: RoundLog
+    root: RootConnection, settings: DaemonSettings, start: StartConfig, database: Database, log: RoundLog
 ) -> StoredState:
     """Read the state of the store and the root; the first scheduler of a daemon also kills orphans."""
     root.ask({"op": "snapshot"})
@@ -142,16 +142,16 @@ def read_state(
     known_runs = read(database, root.wait("snapshot"), again=restoration is not None, waiting=waiting)
     # Not the epoch of the root: its earlier schedulers may have exited before they took over.
     earlier = get_meta(database, TAKEN_UP)
-    first = earlier != boot.started_at
+    first = earlier != settings.started_at
     orderly = get_meta(database, _SHUT_DOWN) == earlier
     units = make_units(database, start.resolved.config, first=first, running_names=known_runs.running_names)
     if first:
         with database.transaction():
-            close_earlier(database, boot.started_at, known_runs.running_names)
-        end_orphans(database, boot.daemon_id, known_runs.lost(database), known_runs.cgroups, log)
-        save_leftover_rings(database, boot, known_runs, log)
-        known_runs = replace(known_runs, first=True, recent_starts=read_run_ids(boot.runtime_dir))
-    first_event, events = left_over(database, boot.runtime_dir)
+            close_earlier(database, settings.started_at, known_runs.running_names)
+        end_orphans(database, settings.daemon_id, known_runs.lost(database), known_runs.cgroups, log)
+        save_leftover_rings(database, settings, known_runs, log)
+        known_runs = replace(known_runs, first=True, recent_starts=read_run_ids(settings.runtime_dir))
+    first_event, events = left_over(database, settings.runtime_dir)
     return StoredState(
         known=known_runs,
         restoration=restoration,
@@ -165,7 +165,7 @@ def read_state(
         clock=get_meta(database, STATE),
         info={} if first or start.read_again else get_meta(database, INFO, {}),
         familiar=get_meta(database, FAMILIAR, {}),
-        ended={} if first else ended_since(database, boot.started_at),
+        ended={} if first else ended_since(database, settings.started_at),
         usages=of_running(database, known_runs.running),
         flows=read_open_flows(database),
         pause=get_meta(database, PAUSE),
@@ -177,15 +177,15 @@ class Scheduler(CommitListener, StoreListener):
     """Builds all parts of the scheduler, connects them, and runs them."""
 
     def __init__(
-        self, root: RootConnection, boot: DaemonSettings, start: StartConfig, log: RoundLog, database: Database
+        self, root: RootConnection, settings: DaemonSettings, start: StartConfig, log: RoundLog, database: Database
     ) -> None:
-        self._root, self._boot, self._log = root, boot, log
+        self._root, self._settings, self._log = root, settings, log
         self._config = start.resolved.config
         self._loop = Loop(on_clock_step=self._clock_stepped)
         log.attach(self._loop)
-        self._daemon = DaemonState(boot)
+        self._daemon = DaemonState(settings)
         self._end_reported = False
-        state = read_state(root, boot, start, database, log)
+        state = read_state(root, settings, start, database, log)
         self._units = state.units
         self._windows = windows_of(self._config, state.windows)
         self._reserve: DiskReserve | None = None
@@ -198,21 +198,21 @@ class Scheduler(CommitListener, StoreListener):
         self._info = self._information(start, state)
         take_over = self._take_over(state)
         self._start_schedules(state)
-        self._exports = Exports(self._loop, boot, self._committer, self._notifications, self._info, log)
+        self._exports = Exports(self._loop, settings, self._committer, self._notifications, self._info, log)
         self._exports.configure(self._config)
         self._build_operations(start, state, take_over)
         root.attach(self._loop, self._on_message)
-        self._config_applier.settings(start.resolved.boot)
+        self._config_applier.settings(start.resolved.settings)
         if not start.applied:
             self._active_config.applied()
         self._active_config.advise()
         root.send({"op": "ready"})
 
     def _build_store(self, database: Database, state: StoredState) -> None:
-        boot = self._boot
+        settings = self._settings
         self._store = StoreThread(database, self)
-        bell = DoorbellServer(boot.scheduler_bell, boot.token, boot.api_account)
-        self._event_log = EventLog(self._loop, boot.runtime_dir, boot.daemon_id, bell, state.first_event)
+        bell = DoorbellServer(settings.scheduler_bell, settings.token, settings.api_account)
+        self._event_log = EventLog(self._loop, settings.runtime_dir, settings.daemon_id, bell, state.first_event)
         self._event_log.announce(state.first_event, state.events)
         self._event_log.ring_at_round_end()
         self._committer = Committer(self._loop, self._store, self._event_log, self._log, self)
@@ -227,10 +227,10 @@ class Scheduler(CommitListener, StoreListener):
         self._heartbeats = Heartbeats(self._core, self._notifier_client, config)
 
     def _build_runs(self, state: StoredState) -> None:
-        loop, boot, log, notifications = self._loop, self._boot, self._log, self._notifications
+        loop, settings, log, notifications = self._loop, self._settings, self._log, self._notifications
         core, user_lookup = self._core, UserLookup(loop)
         self._engine = engine = RunEngine(core, self._root, notifications, user_lookup)
-        self._watcher = watcher = WatcherClient(loop, boot, log)
+        self._watcher = watcher = WatcherClient(loop, settings, log)
         self._controller = ServiceController(core, engine, user_lookup, watcher, notifications, self._root)
         self._controller.sockets.know(state.known.sockets)
         self._controller.dependency_gate.know(self._units, state.ended)
@@ -242,23 +242,23 @@ class Scheduler(CommitListener, StoreListener):
         engine.observers = [alerts, self._heartbeats, self._jobs, self._promises, conditions, gates]
         flows = Flows(core, engine, self._units, state.flows)
         self._external = ExternalRuns(core, engine, self._units, self._config)
-        outputs = OutputSearches(loop, boot, watcher, log)
+        outputs = OutputSearches(loop, settings, watcher, log)
         engine.connect(self._controller, outputs, self._jobs, flows, conditions, self._external)
         engine.configure(self._config)
         self._daemon.ending, self._daemon.first = state.known.ending, state.first
         self._run_sampler = RunSampler(loop, self._committer.commit, os.getppid(), state.known.running, state.usages)
         self._shutdown = Shutdown(
-            core, self._root, engine.live, engine.stop, self._controller, boot.shutdown_timeout_ms
+            core, self._root, engine.live, engine.stop, self._controller, settings.shutdown_timeout_ms
         )
 
     def _build_database_monitors(self) -> None:
-        loop, boot, log = self._loop, self._boot, self._log
-        self._long_reads = LongReads(loop, boot.database, self._damage_found)
-        self._janitor = JanitorClient(loop, boot, self._config.storage, log, self)
-        self._damage = DamageMonitor(loop, boot, self._long_reads, log, self)
-        if boot.database_url is None:
-            self._reserve = DiskReserve(loop, boot.data_dir, self._notifications, log, self._committer)
-            self._database_watch = DatabaseWatch(loop, boot, self._committer, self._notifications, log, self.leave)
+        loop, settings, log = self._loop, self._settings, self._log
+        self._long_reads = LongReads(loop, settings.database, self._damage_found)
+        self._janitor = JanitorClient(loop, settings, self._config.storage, log, self)
+        self._damage = DamageMonitor(loop, settings, self._long_reads, log, self)
+        if settings.database_url is None:
+            self._reserve = DiskReserve(loop, settings.data_dir, self._notifications, log, self._committer)
+            self._database_watch = DatabaseWatch(loop, settings, self._committer, self._notifications, log, self.leave)
 
     def _build_schedules(self, state: StoredState) -> None:
         loop, core, engine, log = self._loop, self._core, self._engine, self._log
@@ -275,7 +275,7 @@ class Scheduler(CommitListener, StoreListener):
             self._committer, self._scheduled_starts, self._units, self._notifications, clock, log
         )
         self._log_report = LogReport(engine.live, self._notifications, log)
-        self._sampler = HostSampler(loop, clock, self._boot.data_dir, self._running, self._committer.commit)
+        self._sampler = HostSampler(loop, clock, self._settings.data_dir, self._running, self._committer.commit)
 
     def _information(self, start: StartConfig, state: StoredState) -> dict[str, object]:
         """Return the facts about the configuration; if it comes from the copy, stored facts such as its age stay."""
@@ -311,7 +311,7 @@ class Scheduler(CommitListener, StoreListener):
             change.write(store_passes, [run.id for run in state.known.unfinished])
             take_over = TakeOver(self._core, self._engine, self._controller, self._root, self._units, self._jobs)
             take_over.reconcile(state.known, change)
-            change.write(set_meta, TAKEN_UP, self._boot.started_at)
+            change.write(set_meta, TAKEN_UP, self._settings.started_at)
             self._bulk.announce_unreported(change)
             for unit in self._units.values():
                 self._scheduled_starts.lift_pause(unit)
@@ -336,7 +336,7 @@ class Scheduler(CommitListener, StoreListener):
             change.then(self._is_ready)
 
     def _build_operations(self, start: StartConfig, state: StoredState, take_over: TakeOver) -> None:
-        loop, boot, config, core, engine = self._loop, self._boot, self._config, self._core, self._engine
+        loop, settings, config, core, engine = self._loop, self._settings, self._config, self._core, self._engine
         limit = TriggerLimit(loop.now_s, config.http.trigger_rate)
         many = BulkOperations(core, engine, self._units, self._bulk, self._retention, limit)
         files = ConfigFiles(
@@ -356,7 +356,7 @@ class Scheduler(CommitListener, StoreListener):
             RunOperations(core, engine, self._units, self._info, self._daemon_state, limit),
             UnitOperations(core, engine.stop, self._controller, self._scheduled_starts, self._units),
             many,
-            AccessOperations(loop, self._committer, boot.run_token_key, state.familiar),
+            AccessOperations(loop, self._committer, settings.run_token_key, state.familiar),
             NotificationOperations(self._core),
             self._outbox,
             self._reloader,
@@ -369,7 +369,7 @@ class Scheduler(CommitListener, StoreListener):
             self._window_operations,
             agenda,
         )
-        self._control = ControlServer(loop, boot.control_socket, boot.token, operations, boot.api_account)
+        self._control = ControlServer(loop, settings.control_socket, settings.token, operations, settings.api_account)
 
     def _build_reload(
         self,
@@ -381,7 +381,7 @@ class Scheduler(CommitListener, StoreListener):
         self._config_applier = ConfigApplier(
             self._loop,
             self._root,
-            self._boot,
+            self._settings,
             self._log,
             [
                 self._engine,
@@ -412,7 +412,7 @@ class Scheduler(CommitListener, StoreListener):
     def _is_ready(self) -> None:
         self._daemon.ready = True
         with contextlib.suppress(OSError):  # ENOENT: this is not the daemon's first scheduler
-            os.unlink(self._boot.starting)
+            os.unlink(self._settings.starting)
 
     def _daemon_state(self) -> dict[str, object]:
         """Return the present state of the daemon for the ``info`` operation."""
@@ -495,7 +495,7 @@ class Scheduler(CommitListener, StoreListener):
 
     def before_replace(self, file: File) -> None:
         """Record the file that is about to replace a removed database. Runs in the store thread."""
-        note_file(self._boot, file)
+        note_file(self._settings, file)
 
     def rescued(self, text: str) -> None:
         """Report that removed database files were put back."""
@@ -629,7 +629,7 @@ class Scheduler(CommitListener, StoreListener):
         for unit in self._units.values():
             self._scheduled_starts.end(unit)
         self._shutdown.start(self._units.values(), change)
-        started_at = self._daemon.boot.started_at
+        started_at = self._daemon.settings.started_at
         change.write(set_meta, _SHUT_DOWN, started_at)
         self._loop.after(0, self._report_end_if_idle)
 
@@ -663,4 +663,4 @@ class Scheduler(CommitListener, StoreListener):
             self._log.error(f"cannot close the database: {err}")
         self._event_log.close(last=self._daemon.ending)
         if self._daemon.ending:
-            forget_all(self._boot)
+            forget_all(self._settings)

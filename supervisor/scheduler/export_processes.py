@@ -22,7 +22,7 @@ from supervisor.scheduler.loop.loop import Loop, Timer
 from supervisor.scheduler.notifications.notifications import Notifications
 
 
-def job_of(export: Export, boot: DaemonSettings, config: Config, host: str, begin_at: int) -> ExportJob:
+def job_of(export: Export, settings: DaemonSettings, config: Config, host: str, begin_at: int) -> ExportJob:
     """Return the job for an exporter process; `begin_at`: time in ms before which a new export ignores lines."""
     units: Mapping[str, Task | Service] = {**config.tasks, **config.services}
     selected = {name for name, unit in units.items() if selects(export, unit)}
@@ -30,12 +30,12 @@ def job_of(export: Export, boot: DaemonSettings, config: Config, host: str, begi
     return ExportJob(
         name=export.name,
         type=export.type,
-        data_dir=boot.data_dir,
-        runtime_dir=boot.runtime_dir,
-        database=boot.database,
-        root_bell=boot.root_bell,
-        scheduler_bell=boot.scheduler_bell,
-        token=boot.token,
+        data_dir=settings.data_dir,
+        runtime_dir=settings.runtime_dir,
+        database=settings.database,
+        root_bell=settings.root_bell,
+        scheduler_bell=settings.scheduler_bell,
+        token=settings.token,
         log_level=config.daemon.log_level,
         host=host,
         units=sorted(selected),
@@ -92,7 +92,7 @@ class Exports:
     def __init__(
         self,
         loop: Loop,
-        boot: DaemonSettings,
+        settings: DaemonSettings,
         committer: Committer,
         notifications: Notifications,
         info: Mapping[str, Any],
@@ -100,7 +100,7 @@ class Exports:
     ) -> None:
         """`info`: facts about the active configuration; shared, not copied."""
         self._loop = loop
-        self._boot = boot
+        self._settings = settings
         self._committer = committer
         self._notifications = notifications
         self._info = info
@@ -115,7 +115,7 @@ class Exports:
             self._end_alert(gone)
             gone.process.close()
         for name, export in config.exports.items():
-            job = job_of(export, self._boot, config, self._host, self._info["config_loaded_at"])
+            job = job_of(export, self._settings, config, self._host, self._info["config_loaded_at"])
             running = self._running.get(name)
             if running is None:
                 self._running[name] = _RunningExport(self._loop, self._log, export, job, self)

@@ -17,21 +17,21 @@ _OWN = 0o600
 _RING = ".ring"
 
 
-def share(boot: DaemonSettings) -> None:
+def share(settings: DaemonSettings) -> None:
     """Let the workers read the data and runtime directories, or make both private. The daemon's user must own both.
 
     Raises:
         OSError: an owner or a mode cannot be changed.
     """
-    gid = None if boot.api_account is None else boot.api_account[1]
+    gid = None if settings.api_account is None else settings.api_account[1]
     if gid is not None:
-        os.chmod(os.path.dirname(boot.runtime_dir), _PASSABLE)
-    _share_data(os.path.realpath(boot.data_dir), gid)
-    _give(boot.runtime_dir, gid, LISTED_FOR_READERS)
-    for name in os.listdir(boot.runtime_dir):
+        os.chmod(os.path.dirname(settings.runtime_dir), _PASSABLE)
+    _share_data(os.path.realpath(settings.data_dir), gid)
+    _give(settings.runtime_dir, gid, LISTED_FOR_READERS)
+    for name in os.listdir(settings.runtime_dir):
         if name.endswith(_RING):
-            _give(f"{boot.runtime_dir}/{name}", gid)
-    _share_audit(boot)
+            _give(f"{settings.runtime_dir}/{name}", gid)
+    _share_audit(settings)
 
 
 def _share_data(data_dir: str, gid: int | None) -> None:
@@ -65,11 +65,11 @@ def _give(path: str, gid: int | None, entered: int = FOR_READERS) -> None:
         os.chmod(path, mode)
 
 
-def _share_audit(boot: DaemonSettings) -> None:
+def _share_audit(settings: DaemonSettings) -> None:
     """Make the workers' user the owner of the directory for audit entries, and of its files."""
-    uid, gid = boot.api_account or (os.geteuid(), os.getegid())
-    os.makedirs(boot.audit_dir, _PRIVATE, exist_ok=True)
-    directory = os.open(boot.audit_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    uid, gid = settings.api_account or (os.geteuid(), os.getegid())
+    os.makedirs(settings.audit_dir, _PRIVATE, exist_ok=True)
+    directory = os.open(settings.audit_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         another = os.fstat(directory).st_uid != uid
         if another:

@@ -28,21 +28,21 @@ class _Copy(msgspec.Struct):
     config: msgspec.Raw
 
 
-def read(boot: DaemonSettings) -> tuple[Config, bool] | None:
+def read(settings: DaemonSettings) -> tuple[Config, bool] | None:
     """Return the copy, and whether the root has the settings of this configuration; None if no copy is usable."""
-    for path in _paths(boot):
+    for path in _paths(settings):
         # A copy that is damaged, or that another daemon or version wrote, is ignored.
         with contextlib.suppress(OSError, *DAMAGED):
             with open(path, "rb") as file:
                 copy = msgspec.json.decode(file.read(), type=_Copy)
-            if copy.started_at == boot.started_at:
+            if copy.started_at == settings.started_at:
                 return _decode(copy.config), copy.applied
     return None
 
 
-def _paths(boot: DaemonSettings) -> tuple[str, str]:
+def _paths(settings: DaemonSettings) -> tuple[str, str]:
     """Return the paths of the copy on the disk and in memory."""
-    return f"{boot.data_dir}/{_NAME}", f"{boot.runtime_dir}/{_NAME}"
+    return f"{settings.data_dir}/{_NAME}", f"{settings.runtime_dir}/{_NAME}"
 
 
 def _decode(data: msgspec.Raw) -> Config:
@@ -62,16 +62,16 @@ def _decode(data: msgspec.Raw) -> Config:
         return msgspec.convert(fields, Config)
 
 
-def keep(config: Config, boot: DaemonSettings, *, applied: bool) -> None:
+def keep(config: Config, settings: DaemonSettings, *, applied: bool) -> None:
     """Write the copy of the active configuration.
 
     Raises:
         OSError: it cannot be written to one of the two directories; an earlier copy was removed there.
     """
-    copy = _Copy(boot.started_at, applied, msgspec.Raw(msgspec.json.encode(config)))
+    copy = _Copy(settings.started_at, applied, msgspec.Raw(msgspec.json.encode(config)))
     data = msgspec.json.encode(copy)
     failures = []
-    for path in _paths(boot):
+    for path in _paths(settings):
         try:
             _write(path, data)
         except OSError as err:

@@ -160,17 +160,17 @@ def run_token_key(directory: str) -> str:
     return key
 
 
-def store_identity(boot: DaemonSettings) -> None:
+def store_identity(settings: DaemonSettings) -> None:
     """Write the id and the key for tokens of runs atomically and durably, once the start is certain.
 
     Raises:
         NotStarted: a file cannot be written.
     """
     try:
-        for name, text in boot.identity_files.items():
-            replace_file(os.path.join(boot.data_dir, name), f"{text}\n", durable=True)
+        for name, text in settings.identity_files.items():
+            replace_file(os.path.join(settings.data_dir, name), f"{text}\n", durable=True)
     except OSError as err:
-        raise unusable(boot.data_dir, err) from err
+        raise unusable(settings.data_dir, err) from err
 
 
 def new_id() -> str:

@@ -52,11 +52,11 @@ def _end(server: ChildProcess) -> None:
         os.close(fd)
 
 
-def say_hello(server: ChildProcess, boot: "DaemonSettings", listeners: "list[socket.socket]") -> None:
+def say_hello(server: ChildProcess, settings: "DaemonSettings", listeners: "list[socket.socket]") -> None:
     """Send the server its settings and sockets. If it has already exited, the root notices that."""
     from supervisor.ipc.messages import hello
 
-    message = hello(boot, FIRST_EPOCH)
+    message = hello(settings, FIRST_EPOCH)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         sent = server.sock.sendmsg([message], child_process.rights([sock.fileno() for sock in listeners]))
         server.sock.sendall(message[sent:])

@@ -207,12 +207,12 @@ def control(old: Path) -> Iterator[Callable[[DaemonSettings], ControlThread]]:
     bell = DoorbellServer(f"{place}/bell", "token")
     was = signal.getsignal(signal.SIGUSR2)
 
-    def make(boot: DaemonSettings) -> ControlThread:
+    def make(settings: DaemonSettings) -> ControlThread:
         log = Log("test")
-        pump = Pump(boot.runtime_dir, boot.daemon_id, bell, FileThread(log, 2, DiskSpace(str(old), 0)))
+        pump = Pump(settings.runtime_dir, settings.daemon_id, bell, FileThread(log, 2, DiskSpace(str(old), 0)))
         pump.files.connect(pump)
-        helpers = Helper("scheduler", "", boot, []), Helper("gunicorn", "", boot, [])
-        return ControlThread(boot, log, pump, bell, {}, helpers)
+        helpers = Helper("scheduler", "", settings, []), Helper("gunicorn", "", settings, [])
+        return ControlThread(settings, log, pump, bell, {}, helpers)
 
     yield make
     signal.signal(signal.SIGUSR2, was)
@@ -354,9 +354,9 @@ def test_messages_of_an_older_root_are_read(old: Path) -> None:
         op = frame.pop("op")
         seen.add(op)
         if op == "hello":
-            boot = DaemonSettings.from_dict(frame["boot"])
-            assert boot.database.endswith("/ringward.db")
-            assert (boot.run_token_key != "", boot.proxy_socket) == (True, None)
+            settings = DaemonSettings.from_dict(frame["boot"])
+            assert settings.database.endswith("/ringward.db")
+            assert (settings.run_token_key != "", settings.proxy_socket) == (True, None)
         elif op == "exited":
             assert Exited(**frame).run == frame["run"]
         elif op == "snapshot":

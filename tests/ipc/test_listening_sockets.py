@@ -14,10 +14,12 @@ from tests.root.loop.test_shortage import BOOT
 
 
 def mode_of(tmp_path: Path, gid: int | None) -> os.stat_result:
-    boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"), socket_gid=gid)
-    (listener,) = listen(boot)
+    settings = replace(
+        BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"), socket_gid=gid
+    )
+    (listener,) = listen(settings)
     listener.close()
-    return os.stat(boot.http_socket)
+    return os.stat(settings.http_socket)
 
 
 def test_unix_socket_mode(tmp_path: Path) -> None:
@@ -39,13 +41,13 @@ def test_socket_group(tmp_path: Path) -> None:
 def test_proxy_socket(tmp_path: Path) -> None:
     """The proxy socket is bound beside the other one with the same mode, and is not announced on this host."""
     path = tmp_path / "proxy.sock"
-    boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
-    listeners = listen(replace(boot, proxy_socket=str(path)))
-    assert [listener.getsockname() for listener in listeners] == [boot.http_socket, str(path)]
+    settings = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
+    listeners = listen(replace(settings, proxy_socket=str(path)))
+    assert [listener.getsockname() for listener in listeners] == [settings.http_socket, str(path)]
     for sock in listeners:
         sock.close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert json.loads((tmp_path / "listening.json").read_text()) == {"http": [], "socket": boot.http_socket}
+    assert json.loads((tmp_path / "listening.json").read_text()) == {"http": [], "socket": settings.http_socket}
 
 
 def test_group_cannot_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,24 +63,24 @@ def test_group_cannot_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_socket_in_use(tmp_path: Path) -> None:
     """A socket on which a process listens is left alone, the error names it, and that of a dead process is replaced."""
-    boot = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
-    (living,) = listen(boot)
+    settings = replace(BOOT, listen=[], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
+    (living,) = listen(settings)
     name = Path("/proc/self/comm").read_text().strip()
     with pytest.raises(CannotListen, match=rf"http.sock: {name} \({os.getpid()}\) listens there; set another path"):
-        listen(boot)
+        listen(settings)
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(boot.http_socket)
+        client.connect(settings.http_socket)
     living.close()
-    assert os.path.exists(boot.http_socket)
-    (next_one,) = listen(boot)
+    assert os.path.exists(settings.http_socket)
+    (next_one,) = listen(settings)
     next_one.close()
 
 
 def test_ipv6_only(tmp_path: Path) -> None:
     """An IPv6 address takes no mapped IPv4 connections, whose addresses would look like others."""
-    boot = replace(BOOT, listen=[("::1", 0)], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
+    settings = replace(BOOT, listen=[("::1", 0)], runtime_dir=str(tmp_path), http_socket=str(tmp_path / "http.sock"))
     try:
-        tcp, unix = listen(boot)
+        tcp, unix = listen(settings)
     except CannotListen:
         pytest.skip("this host has no IPv6")
     with tcp, unix:

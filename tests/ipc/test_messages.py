@@ -93,7 +93,7 @@ def test_request_for_an_older_root(added: int) -> None:
 
 def test_settings_of_another_version(added: int) -> None:
     """A root ignores unknown settings, and takes the defaults of missing ones."""
-    boot = DaemonSettings(
+    settings = DaemonSettings(
         daemon_id="D",
         data_dir="/d",
         runtime_dir="/r",
@@ -109,8 +109,8 @@ def test_settings_of_another_version(added: int) -> None:
         started_at=1,
         run_token_key="k",
     )
-    assert DaemonSettings.from_dict(boot.to_dict(added)) == boot
-    older = boot.to_dict(added - 1)
+    assert DaemonSettings.from_dict(settings.to_dict(added)) == settings
+    older = settings.to_dict(added - 1)
     assert "run_token_key" not in older
     assert DaemonSettings.from_dict(older).run_token_key == ""
 

@@ -28,17 +28,17 @@ class SteppedRoot:
     """The root without threads, with real runs, on a clock that the test sets. The test acts as the scheduler."""
 
     def __init__(self, directory: Path) -> None:
-        self.boot = replace(BOOT, runtime_dir=str(directory), shutdown_timeout_ms=60_000)
+        self.settings = replace(BOOT, runtime_dir=str(directory), shutdown_timeout_ms=60_000)
         for name in (LOCK, "listening.json"):
             (directory / name).touch()
-        os.mkdir(self.boot.audit_dir)
+        os.mkdir(self.settings.audit_dir)
         self.clock = SteppedClock()
         log = Log("test", "error")
-        self.bell = DoorbellServer(self.boot.root_bell, "token")
+        self.bell = DoorbellServer(self.settings.root_bell, "token")
         files = FileThread(log, 2, DiskSpace(str(directory), 0), self.clock)
         self.pump = Pump(str(directory), "D", self.bell, files)
         files.connect(self.pump)
-        scheduler, api = (Helper(name, name, self.boot, []) for name in ("scheduler", "api"))
+        scheduler, api = (Helper(name, name, self.settings, []) for name in ("scheduler", "api"))
         scheduler.start_at_s = api.start_at_s = None
         scheduler.sock, self._scheduler = socket.socketpair()
         for sock in (scheduler.sock, self._scheduler):
@@ -46,7 +46,7 @@ class SteppedRoot:
         self._decoder = Decoder()
         self._sent: list[Message] = []
         environ = {"PATH": os.environ["PATH"]}
-        self.control = ControlThread(self.boot, log, self.pump, self.bell, environ, (scheduler, api))
+        self.control = ControlThread(self.settings, log, self.pump, self.bell, environ, (scheduler, api))
         self.control._watch_helper(scheduler)
         self.live = self.control._processes.live
         self.steps = Steps(self.clock, self.control.round, self.pump.round, files.round)
@@ -87,11 +87,11 @@ class SteppedRoot:
 
     @property
     def log_path(self) -> str:
-        return f"{self.boot.runtime_dir}/logs/R.log"
+        return f"{self.settings.runtime_dir}/logs/R.log"
 
     def lines(self) -> list[str]:
         """Return the lines of the log, with the lines of the daemon."""
-        ring = ring_path(self.boot.runtime_dir, "R")
+        ring = ring_path(self.settings.runtime_dir, "R")
         if not (os.path.exists(ring) or os.path.exists(self.log_path)):
             return []
         reader = LogReader(ring, self.log_path)

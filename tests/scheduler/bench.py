@@ -167,7 +167,7 @@ class Bench:
         config_path = directory / "ringward.toml"
         config_path.write_text(text)
         config_path.chmod(0o600)
-        boot = DaemonSettings(
+        settings = DaemonSettings(
             daemon_id="D",
             data_dir=str(directory),
             runtime_dir=str(directory),
@@ -182,10 +182,10 @@ class Bench:
             token="token",
             started_at=1,
         )
-        self.boot = boot
+        self.settings = settings
         self.log = Log("test", "error")
         self.root = Root()
-        self.store = Store(open_writer(boot.database))
+        self.store = Store(open_writer(settings.database))
         self.config = load(str(config_path))
         self.take_up(first=True)
         for unit in self.units.values():
@@ -206,7 +206,7 @@ class Bench:
         self.windows = windows_of(self.config, get_meta(self.store.database, WINDOWS))
         self.notifications = Notifications(self.config, self.queued, self.windows)
         self.connection = root = cast(RootConnection, self.root)
-        self.daemon = DaemonState(self.boot, first=first)
+        self.daemon = DaemonState(self.settings, first=first)
         self.core = Core(self.loop, self.daemon, self.committer, self.log, Procedures())
         self.user_lookup = self.make_user_lookup(self.loop)
         self.engine = RunEngine(self.core, root, self.notifications, self.user_lookup)

@@ -19,7 +19,7 @@ class FakeClock(Clock):
 
     def __init__(self, wall: int = START_MS) -> None:
         self.wall = wall
-        self.monotonic, self.boot = 1000.0, 5000.0  # the host has slept before
+        self.monotonic, self.settings = 1000.0, 5000.0  # the host has slept before
 
     def wall_ms(self) -> int:
         return self.wall
@@ -28,7 +28,7 @@ class FakeClock(Clock):
         return self.monotonic
 
     def boot_s(self) -> float:
-        return self.boot
+        return self.settings
 
     def thread_s(self) -> float:
         return 0.0
@@ -66,13 +66,13 @@ class FakeClock(Clock):
         """Let time pass until the monotonic clock shows `until_s`, if it is later."""
         seconds = max(0.0, until_s - self.monotonic)
         self.monotonic = max(self.monotonic, until_s)
-        self.boot += seconds
+        self.settings += seconds
         self.wall += round(seconds * 1000)
 
     def suspend(self, seconds: float) -> None:
         """Let the host sleep: only the wall clock and the time since the boot go on."""
         self.wall += round(seconds * 1000)
-        self.boot += seconds
+        self.settings += seconds
 
 
 class SteppedClock(FakeClock):

@@ -30,7 +30,7 @@ class ReloadBench(Bench):
         """The definition hashes of runs with a live process."""
         self.starts: list[str] = []
         """Names of started instances, in order."""
-        boot = DaemonSettings(
+        settings = DaemonSettings(
             daemon_id="D",
             data_dir=str(directory),
             runtime_dir=str(directory),
@@ -46,14 +46,14 @@ class ReloadBench(Bench):
             started_at=1,
             overridden=["data_dir", "listen"],
         )
-        self.boot = resolve(self.config, boot)
+        self.settings = resolve(self.config, settings)
         self.scheduled_starts = ScheduledStarts(self.core, self.engine)
         self.applied: list[ResolvedConfig] = []
         self.info: dict[str, Any] = {}
         clock = SteppedClock()
         self.files = ConfigFiles(self.loop, self.config, stale=False, on_stale=self.files_changed, clock=clock)
         self.file_steps = Steps(clock, self.files.round)
-        resolved = ResolvedConfig(self.config, self.boot)
+        resolved = ResolvedConfig(self.config, self.settings)
         self.active = ActiveConfig(resolved, self.files, self.info, self.core, Notifications(self.config))
         changes = UnitChanges(self.core, self.engine, self.controller, self.scheduled_starts, self.units, {})
         self.reloader = Reloader(

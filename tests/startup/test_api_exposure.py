@@ -62,11 +62,11 @@ def test_settings_reach_the_server(up: Up) -> None:
         f'external_url = "https://example.com/ring"\nbase_path = "/ring"\nbehind_proxy = ["10.0.0.0/8"]\n'
         f'socket = "http.sock"\nsocket_group = "{group}"\n'
     )
-    boot = boot_of(up(config=config))
-    assert boot.hosts == ["jobs", "example.com", "ringward.test", "*.example.test", "127.0.0.1", "2001:db8::1"]
-    assert (boot.listen, boot.behind_proxy) == ([("0.0.0.0", 7464)], ["10.0.0.0/8"])
-    assert (boot.external_url, boot.base_path) == ("https://example.com/ring", "/ring")
-    assert (boot.tls_cert, boot.tls_key, boot.socket_gid) == (CERT, KEY, os.getgid())
+    settings = boot_of(up(config=config))
+    assert settings.hosts == ["jobs", "example.com", "ringward.test", "*.example.test", "127.0.0.1", "2001:db8::1"]
+    assert (settings.listen, settings.behind_proxy) == ([("0.0.0.0", 7464)], ["10.0.0.0/8"])
+    assert (settings.external_url, settings.base_path) == ("https://example.com/ring", "/ring")
+    assert (settings.tls_cert, settings.tls_key, settings.socket_gid) == (CERT, KEY, os.getgid())
 
 
 def test_address_without_tls(up: Up) -> None:
@@ -83,10 +83,10 @@ def test_address_without_tls(up: Up) -> None:
 
 def test_proxy_socket(up: Up) -> None:
     """The proxy socket reaches the server, and a path equal to the trusted socket's, even its default, is refused."""
-    boot = boot_of(up(config='[http]\nproxy_socket = "proxy.sock"\n'))
-    assert boot.proxy_socket is not None
-    assert boot.proxy_socket.endswith("/proxy.sock")
-    outcome = up(config=f'[http]\nproxy_socket = "{boot.http_socket}"\n')
+    settings = boot_of(up(config='[http]\nproxy_socket = "proxy.sock"\n'))
+    assert settings.proxy_socket is not None
+    assert settings.proxy_socket.endswith("/proxy.sock")
+    outcome = up(config=f'[http]\nproxy_socket = "{settings.http_socket}"\n')
     assert outcome.result.exit_code == exit_codes.CONFIG
     assert "is the socket whose peers are trusted" in outcome.result.stderr
 

@@ -58,17 +58,19 @@ def check(fd: int) -> int:
     end_with_parent()
     os.chdir("/")  # as api.serve does, before gunicorn is loaded
     try:
-        boot = InheritedState.load(fd).state.boot
+        daemon_settings = InheritedState.load(fd).state.boot
     except HandoverRejected as err:
         print(err)
         return 1
-    settings = json.dumps(boot.to_dict()).encode()
+    settings = json.dumps(daemon_settings.to_dict()).encode()
     for process in _PROCESSES:
         text = _rehearse(process, settings)
         if text is not None:
             print(text)
             return 1
-    account = None if boot.api_account is None else (*boot.api_account, boot.api_groups)
+    account = (
+        None if daemon_settings.api_account is None else (*daemon_settings.api_account, daemon_settings.api_groups)
+    )
     text = _rehearse(_API, b"", account)  # the settings are not for the user of API workers
     if text is not None:
         who = "" if account is None else f"API workers cannot start as user {account[0]}: "

@@ -31,15 +31,15 @@ class RunRecords:
     """Keeps the recovery records of runs. Belongs to the control thread.
 
     Args:
-        boot: The settings of this daemon.
+        settings: The settings of this daemon.
         store: The service manager's descriptor store.
         log: The daemon's log.
     """
 
-    def __init__(self, boot: DaemonSettings, store: DescriptorStore, log: Log) -> None:
+    def __init__(self, settings: DaemonSettings, store: DescriptorStore, log: Log) -> None:
         self.store = store
         self._log = log
-        self._boot = boot
+        self._settings = settings
         self._about: dict[str, object] = {}
         self._records: dict[str, Record] = {}
         self._fds: dict[str, dict[str, list[int]]] = {}
@@ -47,15 +47,15 @@ class RunRecords:
 
     def _make_recent_starts(self) -> RecentStarts | None:
         try:
-            return RecentStarts(self._boot.runtime_dir)
+            return RecentStarts(self._settings.runtime_dir)
         except OSError as err:  # ENOSPC
             reason = err.strerror
         self._log.warning(f"if the supervisor is killed, runs may start twice: {reason}")
         return None
 
-    def make_again(self, boot: DaemonSettings, processes: Iterable[ManagedProcess]) -> None:
+    def make_again(self, settings: DaemonSettings, processes: Iterable[ManagedProcess]) -> None:
         """Write the records of all runs again after the runtime directory was restored or moved."""
-        self._boot = boot
+        self._settings = settings
         self._recent_starts = self._make_recent_starts()
         self._about = {}
         for process in processes:
@@ -105,7 +105,7 @@ class RunRecords:
     def _write(self, state: RunState) -> None:
         run = state.run
         try:
-            self._about = self._about or about(self._boot)
+            self._about = self._about or about(self._settings)
             self._records[run].write(RecordContent(self._about, self._fds[run], state))
         except OSError as err:  # ENOSPC, ENOMEM: no memory; EFBIG: the record is too large
             self._give_up(run, err)
@@ -146,12 +146,12 @@ class RunRecords:
             self.adopt(run, Record(fd), fds)
 
 
-def about(boot: DaemonSettings) -> dict[str, object]:
+def about(settings: DaemonSettings) -> dict[str, object]:
     """Return the facts that must be the same for a record to be valid."""
-    directory = os.stat(boot.runtime_dir)
+    directory = os.stat(settings.runtime_dir)
     return {
         "format": FORMAT,
-        "daemon": boot.daemon_id,
+        "daemon": settings.daemon_id,
         "boot": current_boot(),
         "place": [directory.st_dev, directory.st_ino],
     }

@@ -199,7 +199,7 @@ def _prepare(log: RunLog, spawn: Spawn, record: Record) -> None:
 
 
 def recover_stored(
-    descriptors: dict[str, list[int]], boot: DaemonSettings, log: Log
+    descriptors: dict[str, list[int]], settings: DaemonSettings, log: Log
 ) -> tuple[list[RecoveredRun], list[str]]:
     """Take over the runs of a killed root; return them and the ids of other runs, whose descriptors are closed.
 
@@ -207,15 +207,15 @@ def recover_stored(
 
     Args:
         descriptors: The stored descriptors by run.
-        boot: The settings of this daemon.
+        settings: The settings of this daemon.
         log: The daemon's log.
     """
-    expected_about = about(boot)
+    expected_about = about(settings)
     recovered, refused = [], []
     for run, fds in descriptors.items():
         used: set[int] = set()
         try:
-            state, stored = _read(run, fds, expected_about, ring_path(boot.runtime_dir, run), log)
+            state, stored = _read(run, fds, expected_about, ring_path(settings.runtime_dir, run), log)
             recovered.append(recover(state, None, stored))
             used = stored.used
         except _UNRECOVERABLE as err:

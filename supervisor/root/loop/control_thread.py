@@ -55,14 +55,14 @@ class ControlThread:
 
     def __init__(
         self,
-        boot: DaemonSettings,
+        settings: DaemonSettings,
         log: Log,
         pump: Pump,
         bell: DoorbellServer,
         base_env: dict[str, str],
         helpers: tuple[Helper, Helper],
     ) -> None:
-        self._boot = boot
+        self._settings = settings
         self._log = log
         self._pump = pump
         self._bell = bell
@@ -70,15 +70,15 @@ class ControlThread:
         self._scheduler, self._api = helpers
         self._clock = pump.clock
         self._watch = EpollWatch(self._clock)
-        self._trees = ProcessTrees(boot.daemon_id, self._helper_pids, log.warning, self._clock)
-        runs_env = {name: value for name, value in base_env.items() if name not in boot.private_variables}
+        self._trees = ProcessTrees(settings.daemon_id, self._helper_pids, log.warning, self._clock)
+        runs_env = {name: value for name, value in base_env.items() if name not in settings.private_variables}
         is_init = os.getpid() == 1
         # If process 1 ends, the kernel kills all other processes, so there is nothing to recover.
         self._store = DescriptorStore("" if is_init else os.environ.get("NOTIFY_SOCKET", ""), self._clock)
         self._watchdog = Watchdog(os.environ, self._clock.monotonic_s())
-        self._records = RunRecords(boot, self._store, log)
+        self._records = RunRecords(settings, self._store, log)
         self._processes = ProcessManager(
-            boot.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
+            settings.daemon_id, self._watch, pump, log, runs_env, self._scheduler.send, self._trees, self._records
         )
         self._sockets = self._processes.starts.sockets = SocketHolder(self._store)
         pump.connect(self._processes.pump_reports)
@@ -105,10 +105,10 @@ class ControlThread:
         self.ready_fd: int | None = None
         """Receives the report of readiness, in addition to the service manager's socket."""
         quiesce = Quiesce(self._watch, pump, pump.files)
-        self._upgrade = Upgrade(self._watch, log, boot.runtime_dir, base_env, quiesce, self)
+        self._upgrade = Upgrade(self._watch, log, settings.runtime_dir, base_env, quiesce, self)
         self._runtime_dir_quiesce = Quiesce(self._watch, pump, pump.files)
         self._runtime_directory = RuntimeDirectoryMonitor(
-            boot, log, pump, self._runtime_dir_quiesce, self._api.listeners, self
+            settings, log, pump, self._runtime_dir_quiesce, self._api.listeners, self
         )
         self._received = memoryview(mmap.mmap(-1, _READ_BYTES))
         """Allocated in advance, so that messages can be read when memory is short."""
@@ -117,13 +117,13 @@ class ControlThread:
         self._operations = self._operations_of_the_scheduler()
 
     @property
-    def boot(self) -> DaemonSettings:
+    def settings(self) -> DaemonSettings:
         """Return the present settings."""
-        return self._boot
+        return self._settings
 
     def run(self) -> int:
         """Run until everything has ended after a shutdown signal; return the exit status of the daemon."""
-        self._processes.use_cgroups(self._boot.cgroups)
+        self._processes.use_cgroups(self._settings.cgroups)
         self._signals = Signals(self._roles.caught)
         self._watch.add(self._signals.fileno(), lambda _mask: self._take_signals())
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -395,17 +395,19 @@ class ControlThread:
         """Apply settings that a reload has changed."""
         desired = DaemonSettings.from_dict(message["boot"])
         # The scheduler may have sent this before it learned that the runtime directory has moved.
-        self._set_settings(replace(desired, runtime_dir=self._boot.runtime_dir, runtime_bases=self._boot.runtime_bases))
-        self._log.set_level(self._boot.log_level)
-        self._processes.use_cgroups(self._boot.cgroups)
-        self._pump.files.disk_space.configure(self._boot)
+        self._set_settings(
+            replace(desired, runtime_dir=self._settings.runtime_dir, runtime_bases=self._settings.runtime_bases)
+        )
+        self._log.set_level(self._settings.log_level)
+        self._processes.use_cgroups(self._settings.cgroups)
+        self._pump.files.disk_space.configure(self._settings)
         if message["api"] and self._ending is None and self._api.replace(self._clock.monotonic_s()):
             self._log.info("restarting gunicorn with new settings")
 
-    def _set_settings(self, boot: DaemonSettings) -> None:
-        self._boot = boot
+    def _set_settings(self, settings: DaemonSettings) -> None:
+        self._settings = settings
         for helper in (self._scheduler, self._api):
-            helper.boot = boot
+            helper.settings = settings
 
     def _on_ready_to_end(self, _message: Message) -> None:
         self._scheduler_done = True
@@ -451,7 +453,7 @@ class ControlThread:
         for fd in (*self.kept.lock, *self.kept.listeners):
             keep(fd)
         return RootState(
-            boot=self._boot,
+            boot=self._settings,
             number=self._upgrade.number,
             told_ready=self._ready_reported,
             terminal=self._terminal.ends_us,
@@ -498,7 +500,7 @@ class ControlThread:
         """Recover the runs and sockets of a killed root from its stored descriptors, before :meth:`run`."""
         stored = self._sockets.adopt(stored)
         self._processes.reserve_descriptors(len(stored))
-        recovered, refused = recover_stored(stored, self._boot, self._log)
+        recovered, refused = recover_stored(stored, self._settings, self._log)
         for recovered_run in recovered:
             self._processes.adopt(recovered_run)
         for run in refused:
@@ -531,15 +533,15 @@ class ControlThread:
         """Make the doorbell listen on a new socket."""
         self._watch.remove(self._bell.listener.fileno())
         try:
-            self._bell.listen_again(self._boot.root_bell)
+            self._bell.listen_again(self._settings.root_bell)
         finally:
             self._watch.add(self._bell.listener.fileno(), self._on_bell_connection)
 
-    def on_runtime_directory_moved(self, boot: DaemonSettings) -> None:
+    def on_runtime_directory_moved(self, settings: DaemonSettings) -> None:
         """Use another runtime directory."""
-        self._set_settings(boot)
-        self._pump.move(boot.runtime_dir)
-        self._upgrade.move(boot.runtime_dir)
+        self._set_settings(settings)
+        self._pump.move(settings.runtime_dir)
+        self._upgrade.move(settings.runtime_dir)
 
     def on_runtime_directory_restored(self, anew: bool) -> None:
         """Restart the helpers, which hold removed files. A new directory also gets the records of all runs."""
@@ -549,7 +551,7 @@ class ControlThread:
             runtime_lock, self._runtime_directory.new_lock = self._runtime_directory.new_lock, None
         self.kept = KeptDescriptors([data_lock, runtime_lock], [listener.fileno() for listener in self._api.listeners])
         if anew:
-            self._processes.record_again(self._boot)
+            self._processes.record_again(self._settings)
         self._upgrade.introduce()
         now_s = self._clock.monotonic_s()
         self._api.replace(now_s)
@@ -570,7 +572,9 @@ class ControlThread:
         self._upgrade.cancel("the daemon is shutting down")
         self._log.info(f"{why}: shutting down with {counted(len(self._processes.live), 'active run')}")
         managed = "NOTIFY_SOCKET" in os.environ
-        self._ending = ShutdownProgress(now_s, self._boot.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once)
+        self._ending = ShutdownProgress(
+            now_s, self._settings.shutdown_timeout_ms / 1000, managed=managed, at_once=at_once
+        )
         notify(f"STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC={self._ending.patience_us(now_s)}")
         self._scheduler.send({"op": "shutdown"})
         if not self._scheduler.at_work:

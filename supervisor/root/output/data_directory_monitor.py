@@ -18,13 +18,13 @@ class DataDirectoryMonitor:
     """Checks the files and restores them.
 
     Args:
-        boot: The settings.
+        settings: The settings.
         lock: The descriptor that holds the lock. It keeps its number when the lock moves to another file.
         log: The daemon's log.
     """
 
-    def __init__(self, boot: DaemonSettings, lock: int, log: Log) -> None:
-        self._boot = boot
+    def __init__(self, settings: DaemonSettings, lock: int, log: Log) -> None:
+        self._settings = settings
         self._lock = lock
         self._log = log
         self._failing = ""
@@ -46,10 +46,10 @@ class DataDirectoryMonitor:
                 raise
             failing = reason_of(err)
         if failing not in ("", self._failing):
-            self._log.error(f"cannot restore the lock and the identity of {self._boot.data_dir}: {failing}")
+            self._log.error(f"cannot restore the lock and the identity of {self._settings.data_dir}: {failing}")
         self._failing = failing
         if restored:
-            self._log.error(f"{', '.join(restored)} in {self._boot.data_dir}: removed or changed, and restored")
+            self._log.error(f"{', '.join(restored)} in {self._settings.data_dir}: removed or changed, and restored")
 
     def _restore(self) -> list[str]:
         """Return the names of the restored files.
@@ -57,16 +57,16 @@ class DataDirectoryMonitor:
         Raises:
             OSError: a file cannot be restored; BlockingIOError: another process has locked the directory.
         """
-        boot = self._boot
-        if not os.path.isdir(boot.data_dir):
-            make_parents(boot.data_dir)
-            os.mkdir(boot.data_dir, 0o700)
-            if boot.api_account is not None:
-                os.chown(boot.data_dir, -1, boot.api_account[1])
-                os.chmod(boot.data_dir, FOR_READERS)
-        restored = [LOCK] if self._lock_again(f"{boot.data_dir}/{LOCK}") else []
-        for name, text in boot.identity_files.items():
-            path = f"{boot.data_dir}/{name}"
+        settings = self._settings
+        if not os.path.isdir(settings.data_dir):
+            make_parents(settings.data_dir)
+            os.mkdir(settings.data_dir, 0o700)
+            if settings.api_account is not None:
+                os.chown(settings.data_dir, -1, settings.api_account[1])
+                os.chmod(settings.data_dir, FOR_READERS)
+        restored = [LOCK] if self._lock_again(f"{settings.data_dir}/{LOCK}") else []
+        for name, text in settings.identity_files.items():
+            path = f"{settings.data_dir}/{name}"
             if _content(path) != f"{text}\n":
                 replace_file(path, f"{text}\n", durable=True)
                 restored.append(name)

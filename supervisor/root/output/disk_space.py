@@ -24,9 +24,9 @@ class DiskSpace:
         self._min_free = min_free_bytes
         self._short = False
 
-    def configure(self, boot: DaemonSettings) -> None:
+    def configure(self, settings: DaemonSettings) -> None:
         """Set another reserve. Any thread may call it."""
-        self._min_free = boot.min_free_bytes
+        self._min_free = settings.min_free_bytes
 
     def shortage(self) -> str | None:
         """Return why log files must not grow; None: they may.

@@ -36,7 +36,7 @@ class RuntimeDirectoryListener(Protocol):
     def listen_again(self) -> None:
         """Make the doorbell of the rings listen on a new socket."""
 
-    def on_runtime_directory_moved(self, boot: DaemonSettings) -> None:
+    def on_runtime_directory_moved(self, settings: DaemonSettings) -> None:
         """Use settings with another directory, before anything is created there."""
 
     def on_runtime_directory_restored(self, is_new: bool) -> None:
@@ -47,7 +47,7 @@ class RuntimeDirectoryMonitor:
     """Checks every second that the directory and its files exist.
 
     Args:
-        boot: The settings.
+        settings: The settings.
         log: The daemon's log.
         pump: The pump, which owns the rings.
         quiesce: Stops the pump and the file thread.
@@ -57,14 +57,14 @@ class RuntimeDirectoryMonitor:
 
     def __init__(
         self,
-        boot: DaemonSettings,
+        settings: DaemonSettings,
         log: Log,
         pump: Pump,
         quiesce: Quiesce,
         listeners: list[socket.socket],
         root: RuntimeDirectoryListener,
     ) -> None:
-        self._boot = boot
+        self._settings = settings
         self._log = log
         self._pump = pump
         self._quiesce = quiesce
@@ -98,19 +98,19 @@ class RuntimeDirectoryMonitor:
 
     def _missing_files(self, *, scheduler_works: bool) -> list[str]:
         """Return the missing files, for the log."""
-        boot = self._boot
+        settings = self._settings
         try:
-            status = os.stat(f"{boot.runtime_dir}/")
+            status = os.stat(f"{settings.runtime_dir}/")
         except OSError:  # ENOENT, ENOTDIR
-            return [boot.runtime_dir]
+            return [settings.runtime_dir]
         paths = [sock.getsockname() for sock in self._listeners if sock.family == socket.AF_UNIX]
         seen = status.st_dev, status.st_ino, status.st_mtime_ns, scheduler_works
         rings_are_gone = False
         if seen != self._complete:  # each new or removed file changes the time of the directory
-            paths += [f"{boot.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
-            paths += [boot.root_bell, boot.audit_dir]
+            paths += [f"{settings.runtime_dir}/{name}" for name in (LOCK, "listening.json")]
+            paths += [settings.root_bell, settings.audit_dir]
             paths += [self._recent_starts_path] if self._has_recent_starts else []
-            paths += [boot.control_socket, boot.scheduler_bell] if scheduler_works else []
+            paths += [settings.control_socket, settings.scheduler_bell] if scheduler_works else []
             rings_are_gone = self._pump.rings_are_gone
         missing = [path for path in paths if not os.path.lexists(path)] or (["a ring"] if rings_are_gone else [])
         age_ms = self._pump.clock.wall_ms() - status.st_mtime_ns // 1_000_000
@@ -119,14 +119,14 @@ class RuntimeDirectoryMonitor:
 
     def _make_again(self, missing: list[str], quiesced: bool) -> None:
         self._quiescing = False
-        before = self._boot
+        before = self._settings
         if not quiesced:  # the file thread waits for a hung disk: the next check tries again
             return
         try:
             is_new = self._find_directory()
-            if not os.path.lexists(self._boot.root_bell):
+            if not os.path.lexists(self._settings.root_bell):
                 self._root.listen_again()
-            listen_again(self._boot, self._listeners)
+            listen_again(self._settings, self._listeners)
             rings = self._pump.make_rings_again()
         except (OSError, UnusableDirectory, CannotListen) as err:
             if missing:
@@ -135,11 +135,11 @@ class RuntimeDirectoryMonitor:
         finally:
             self._quiesce.release()
         if not missing:
-            self._log.info(f"{self._boot.runtime_dir} has room again, and got {counted(rings, 'ring')}")
+            self._log.info(f"{self._settings.runtime_dir} has room again, and got {counted(rings, 'ring')}")
             return
         self._failing = ""
-        moved = self._boot is not before
-        where = f"its files are now in {self._boot.runtime_dir}" if moved else "it was created again"
+        moved = self._settings is not before
+        where = f"its files are now in {self._settings.runtime_dir}" if moved else "it was created again"
         self._log.error(f"{', '.join(missing)} was removed; {where}, with {counted(rings, 'ring')}")
         self._root.on_runtime_directory_restored(is_new)
         self._has_recent_starts = os.path.lexists(self._recent_starts_path)
@@ -156,56 +156,56 @@ class RuntimeDirectoryMonitor:
             OSError, UnusableDirectory: why it cannot be created at its own path; no other path is suitable either.
         """
         try:
-            return self._make_directory(self._boot)
+            return self._make_directory(self._settings)
         except (OSError, UnusableDirectory):
-            if os.path.isdir(self._boot.runtime_dir):
+            if os.path.isdir(self._settings.runtime_dir):
                 raise  # do not use another path, or the next start would find two directories
-            for base in self._boot.runtime_bases:
-                boot = replace(self._boot, runtime_dir=f"{base}/{self._boot.daemon_id}")
+            for base in self._settings.runtime_bases:
+                settings = replace(self._settings, runtime_dir=f"{base}/{self._settings.daemon_id}")
                 try:
-                    self._make_directory(boot)
+                    self._make_directory(settings)
                 except (OSError, UnusableDirectory):
                     continue
-                self._boot = boot
-                self._root.on_runtime_directory_moved(boot)
+                self._settings = settings
+                self._root.on_runtime_directory_moved(settings)
                 return True
             raise
 
-    def _make_directory(self, boot: DaemonSettings) -> bool:
+    def _make_directory(self, settings: DaemonSettings) -> bool:
         """Create the directory, its lock and the audit directory if they are missing; return whether it is new.
 
         Raises:
             OSError: the directory cannot be created, or another daemon uses it.
             UnusableDirectory: it would not be in shared memory, or other users could write to it.
         """
-        above = os.path.dirname(boot.runtime_dir)
-        is_new = boot is not self._boot or not os.path.isdir(boot.runtime_dir)
+        above = os.path.dirname(settings.runtime_dir)
+        is_new = settings is not self._settings or not os.path.isdir(settings.runtime_dir)
         if is_new:
-            prepare_directory(above, boot.runtime_dir, file_system_types())
-            if boot.api_account is not None:
+            prepare_directory(above, settings.runtime_dir, file_system_types())
+            if settings.api_account is not None:
                 os.chmod(above, _PASSABLE)
-                os.chown(boot.runtime_dir, -1, boot.api_account[1])
-                os.chmod(boot.runtime_dir, LISTED_FOR_READERS)
-        if is_new or not os.path.lexists(f"{boot.runtime_dir}/{LOCK}"):
-            self._lock(boot)
+                os.chown(settings.runtime_dir, -1, settings.api_account[1])
+                os.chmod(settings.runtime_dir, LISTED_FOR_READERS)
+        if is_new or not os.path.lexists(f"{settings.runtime_dir}/{LOCK}"):
+            self._lock(settings)
             is_new = True
-        if not os.path.lexists(boot.audit_dir):
-            os.mkdir(boot.audit_dir, _PRIVATE)
-            if boot.api_account is not None:
-                os.chown(boot.audit_dir, *boot.api_account)
-        return is_new or not os.path.lexists(f"{boot.runtime_dir}/begun")
+        if not os.path.lexists(settings.audit_dir):
+            os.mkdir(settings.audit_dir, _PRIVATE)
+            if settings.api_account is not None:
+                os.chown(settings.audit_dir, *settings.api_account)
+        return is_new or not os.path.lexists(f"{settings.runtime_dir}/begun")
 
     @property
     def _recent_starts_path(self) -> str:
-        return f"{self._boot.runtime_dir}/begun"
+        return f"{self._settings.runtime_dir}/begun"
 
-    def _lock(self, boot: DaemonSettings) -> None:
+    def _lock(self, settings: DaemonSettings) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            fd = os.open(f"{boot.runtime_dir}/{LOCK}", flags, 0o600)
+            fd = os.open(f"{settings.runtime_dir}/{LOCK}", flags, 0o600)
         except OSError:  # ENOSPC
             with contextlib.suppress(OSError):  # ENOTEMPTY: the directory existed before
-                os.rmdir(boot.runtime_dir)
+                os.rmdir(settings.runtime_dir)
             raise
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

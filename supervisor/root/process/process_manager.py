@@ -300,9 +300,9 @@ class ProcessManager:
         times = (self._timers.next_s(), *starting, self._trees.reap_at_s, self.memory.due_s, self._leftover_runs.due_s)
         return min((at for at in times if at is not None), default=None)
 
-    def record_again(self, boot: DaemonSettings) -> None:
+    def record_again(self, settings: DaemonSettings) -> None:
         """Write the records of all processes to a new runtime directory."""
-        self._records.make_again(boot, self.live.values())
+        self._records.make_again(settings, self.live.values())
 
     def ran_short(self, err: BaseException) -> None:
         """Release the memory reserve if the shortage is one of memory."""

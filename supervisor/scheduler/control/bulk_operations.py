@@ -247,7 +247,7 @@ class BulkOperations:
 
         A repeated request returns the same runs. If any values are no longer valid, no run starts.
         """
-        private = PrivateData(self._daemon.boot)
+        private = PrivateData(self._daemon.settings)
         try:
             tasks: dict[str, _RerunTask] = yield self._bulk.result_of(lambda db: _reruns(db, private, request))
         except Refused as refusal:

@@ -209,12 +209,12 @@ class ExternalRuns(OtherExecutor):
 
     def _write_log(self, db: Database, run: LiveRun, output: bytes, now_ms: int) -> None:
         """Write the output that was reported with the end of a run; runs in the store thread."""
-        boot = self._daemon.boot
-        path = log_path(boot.data_dir, run.unit.name, run.id)
+        settings = self._daemon.settings
+        path = log_path(settings.data_dir, run.unit.name, run.id)
         with contextlib.suppress(FileNotFoundError):  # of a transaction that is repeated
             os.unlink(path)
         try:
-            lines = write_sealed_log(path, ring_path(boot.runtime_dir, run.id), run.id, output, now_ms)
+            lines = write_sealed_log(path, ring_path(settings.runtime_dir, run.id), run.id, output, now_ms)
         except (OSError, LogError) as err:
             self._log.error(f"{run.unit.name} {run.id}: cannot write the reported output: {err}")
         else:

@@ -278,7 +278,7 @@ class RunOperations:
         """
         run_id = request.from_run
         if run_id is None and (process := request.from_process) is not None:
-            owners = _owning_runs(process, self._daemon.boot.daemon_id, self._environments)
+            owners = _owning_runs(process, self._daemon.settings.daemon_id, self._environments)
             run_id = next((owner for owner in owners if owner in self._runs.live), None)
         return self._runs.live[run_id] if run_id is not None and run_id in holders else None
 

@@ -58,10 +58,10 @@ class DamageMonitor:
     """Checks the database after a report of damage, and decides how to continue."""
 
     def __init__(
-        self, loop: Loop, boot: DaemonSettings, reading: LongReads, log: Log, listener: DamageListener
+        self, loop: Loop, settings: DaemonSettings, reading: LongReads, log: Log, listener: DamageListener
     ) -> None:
         self._loop = loop
-        self._boot = boot
+        self._settings = settings
         self._reading = reading
         self._log = log
         self._listener = listener
@@ -85,12 +85,12 @@ class DamageMonitor:
         self._check("the janitor cannot copy it")
 
     def _check(self, reason: str) -> None:
-        if self._boot.database_url is not None or self._looking or self._loop.now_s() < self._not_before_s:
+        if self._settings.database_url is not None or self._looking or self._loop.now_s() < self._not_before_s:
             return
         self._looking = True
         self._listener.database_doubted(True)
         self._log.error(f"checking the whole database after an error: {reason}")
-        path = self._boot.database
+        path = self._settings.database
         self._reading.call(lambda: _check_database(path), self._checked)
 
     def _checked(self, result: _CheckResult | BaseException) -> None:

@@ -25,53 +25,53 @@ REPLACED = "move that file away to continue with the previous history, or restar
 """The remedy for a replaced database file."""
 
 
-def note_file(boot: DaemonSettings, file: File) -> None:
+def note_file(settings: DaemonSettings, file: File) -> None:
     """Record `file` (device and inode) as the database of this daemon.
 
     Raises:
         OSError: the record cannot be written.
     """
-    if noted_file(boot) != file:  # the runtime directory may have no room for writing the same again
-        _write(_note_path(boot), {"daemon": boot.started_at, "file": file})
+    if noted_file(settings) != file:  # the runtime directory may have no room for writing the same again
+        _write(_note_path(settings), {"daemon": settings.started_at, "file": file})
 
 
-def noted_file(boot: DaemonSettings) -> File:
+def noted_file(settings: DaemonSettings) -> File:
     """Return the database file that an earlier scheduler of this daemon recorded; ``NO_FILE`` if none."""
     with contextlib.suppress(OSError, *DAMAGED):
-        noted = read_json(_note_path(boot))
-        if noted["daemon"] == boot.started_at:
+        noted = read_json(_note_path(settings))
+        if noted["daemon"] == settings.started_at:
             device, inode = noted["file"]
             return int(device), int(inode)
     return NO_FILE
 
 
-def forget_file(boot: DaemonSettings) -> None:
+def forget_file(settings: DaemonSettings) -> None:
     """Forget the recorded file; the next scheduler accepts any file at the path."""
-    _remove(_note_path(boot))
+    _remove(_note_path(settings))
 
 
-def write_problem(boot: DaemonSettings, summary: str, detail: str) -> None:
+def write_problem(settings: DaemonSettings, summary: str, detail: str) -> None:
     """Publish a problem. API workers show the summary to all clients, and the detail to authenticated ones.
 
     Raises:
         OSError: the file cannot be written.
     """
-    _write(boot.database_problem, {"daemon": boot.started_at, "summary": summary, "detail": detail})
+    _write(settings.database_problem, {"daemon": settings.started_at, "summary": summary, "detail": detail})
 
 
-def clear_problem(boot: DaemonSettings) -> None:
+def clear_problem(settings: DaemonSettings) -> None:
     """Withdraw the published problem."""
-    _remove(boot.database_problem)
+    _remove(settings.database_problem)
 
 
-def forget_all(boot: DaemonSettings) -> None:
+def forget_all(settings: DaemonSettings) -> None:
     """Remove both files when the daemon exits."""
-    forget_file(boot)
-    clear_problem(boot)
+    forget_file(settings)
+    clear_problem(settings)
 
 
-def _note_path(boot: DaemonSettings) -> str:
-    return f"{boot.runtime_dir}/database"
+def _note_path(settings: DaemonSettings) -> str:
+    return f"{settings.runtime_dir}/database"
 
 
 def _write(path: str, content: dict[str, object]) -> None:
@@ -99,14 +99,14 @@ class DatabaseWatch:
     def __init__(
         self,
         loop: Loop,
-        boot: DaemonSettings,
+        settings: DaemonSettings,
         committer: Committer,
         notifications: Notifications,
         log: Log,
         leave: Callable[[], None],
     ) -> None:
         self._loop = loop
-        self._boot = boot
+        self._settings = settings
         self._committer = committer
         self._notifications = notifications
         self._log = log
@@ -117,7 +117,7 @@ class DatabaseWatch:
 
     def _check(self) -> None:
         self._loop.after(CHECK_MS, self._check)
-        if self._lost and new_history_allowed(self._boot.data_dir):
+        if self._lost and new_history_allowed(self._settings.data_dir):
             self._leave()
         elif self._committer.idle:
             with self._committer.changing() as change:
@@ -143,10 +143,10 @@ class DatabaseWatch:
     def _notify(self, error: StoreError, remedy: str) -> None:
         self._problem = True
         with contextlib.suppress(OSError):  # the log has the same message
-            write_problem(self._boot, str(type(error).__doc__), f"{error}; {remedy}")
+            write_problem(self._settings, str(type(error).__doc__), f"{error}; {remedy}")
 
     def stored(self) -> None:
         """Withdraw the published problem once changes can be stored again."""
         if self._problem and not self._lost and self._committer.storing:
             self._problem = False
-            clear_problem(self._boot)
+            clear_problem(self._settings)

@@ -49,16 +49,18 @@ class JanitorClient(HelperClient):
 
     answers = (JanitorAnswer,)
 
-    def __init__(self, loop: Loop, boot: DaemonSettings, storage: Storage, log: Log, listener: JanitorListener) -> None:
+    def __init__(
+        self, loop: Loop, settings: DaemonSettings, storage: Storage, log: Log, listener: JanitorListener
+    ) -> None:
         self._loop = loop
         self._listener = listener
         self._job = JanitorJob(
-            data_dir=boot.data_dir,
-            runtime_dir=boot.runtime_dir,
-            database=boot.database,
-            log_level=boot.log_level,
+            data_dir=settings.data_dir,
+            runtime_dir=settings.runtime_dir,
+            database=settings.database,
+            log_level=settings.log_level,
             look=True,
-            copy=boot.database_url is None,
+            copy=settings.database_url is None,
             compress_after_ms=storage.compress_after_ms,
             max_log_bytes=storage.max_log_bytes,
         )

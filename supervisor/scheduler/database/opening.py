@@ -69,12 +69,12 @@ class Restoration(NamedTuple):
 
 
 def open_or_restore(
-    boot: DaemonSettings, durability: Durability, log: Log, *, worked: bool, lost: bool = False
+    settings: DaemonSettings, durability: Durability, log: Log, *, worked: bool, lost: bool = False
 ) -> Database:
     """Open an SQLite database for writing; restore it from its copy if necessary.
 
     Args:
-        boot: the settings of the daemon.
+        settings: the settings of the daemon.
         durability: see :func:`open_writer`.
         log: the log of the scheduler.
         worked: an earlier scheduler of this daemon took over, so a history must exist; the copy may be older.
@@ -85,28 +85,28 @@ def open_or_restore(
         HistoryLost: database and copy are damaged or missing, and the user has not allowed a new history.
         StoreError, OSError: the database cannot be opened or restored.
     """
-    path = boot.database
-    noted, actual = noted_file(boot), file_of(path)
+    path = settings.database
+    noted, actual = noted_file(settings), file_of(path)
     if NO_FILE not in (noted, actual) and noted != actual:
         raise DatabaseReplaced(path, REPLACED)
-    newest_event = announced(boot.runtime_dir) or (0 if is_closed(path) else None)
-    meta_values = {TAKEN_UP: boot.started_at} if worked else {}
+    newest_event = announced(settings.runtime_dir) or (0 if is_closed(path) else None)
+    meta_values = {TAKEN_UP: settings.started_at} if worked else {}
     try:
         database = _opened(path, durability, log, expected=worked or had_history(path))
         if lost:
             again = Restoration("Its history was lost, and a user restored another one", frozenset())
             prepare_restored(database, time.time_ns() // 1_000_000, _remembered(again) | meta_values, newest_event or 0)
     except DatabaseDamaged as err:
-        forget_file(boot)
-        _start_again(boot, err, meta_values, newest_event, log, worked=worked)
+        forget_file(settings)
+        _start_again(settings, err, meta_values, newest_event, log, worked=worked)
         database = open_writer(path, durability)
-    note_file(boot, file_of(path))
-    allow_new_history(boot.data_dir, allowed=False)
+    note_file(settings, file_of(path))
+    allow_new_history(settings.data_dir, allowed=False)
     return database
 
 
 def _start_again(
-    boot: DaemonSettings,
+    settings: DaemonSettings,
     reason: DatabaseDamaged,
     meta_values: Mapping[str, object],
     newest_event: int | None,
@@ -119,7 +119,7 @@ def _start_again(
     Raises:
         HistoryLost: there is no usable copy, and a new history is not allowed.
     """
-    path, now_ms = boot.database, time.time_ns() // 1_000_000
+    path, now_ms = settings.database, time.time_ns() // 1_000_000
     no_copy = "there is no copy"
     if copied_at_ms(path) is not None:
         try:
@@ -131,7 +131,7 @@ def _start_again(
         else:
             log.error(f"the database is {_restored_text(outcome)}: {reason}")
             return
-    if not new_history_allowed(boot.data_dir):
+    if not new_history_allowed(settings.data_dir):
         command = "recover" if worked else "up"
         remedy = f"restore a backup, or begin an empty history with: ringward {command} --new-history"
         raise HistoryLost(f"{reason.detail}; {no_copy}", remedy) from reason
@@ -224,7 +224,7 @@ def _opened(path: str, durability: Durability, log: Log, *, expected: bool) -> D
 _RETRY_S = 1.0
 
 
-def open_database(boot: DaemonSettings, config: Config, root: RootConnection, log: Log) -> Database:
+def open_database(settings: DaemonSettings, config: Config, root: RootConnection, log: Log) -> Database:
     """Open the database for writing; wait until its server is reachable, or until a user restores its file.
 
     If a server refuses the connection, or the history is lost, the first scheduler of a daemon fails. A later one
@@ -239,27 +239,27 @@ def open_database(boot: DaemonSettings, config: Config, root: RootConnection, lo
     while True:
         try:
             if root.refusal is not None:
-                open_reader(boot.database).close()  # raises an error if the schema needs a migration
-            if boot.database_url is None and root.refusal is None:
+                open_reader(settings.database).close()  # raises an error if the schema needs a migration
+            if settings.database_url is None and root.refusal is None:
                 # Not the epoch: earlier schedulers may have died before they created a database, so none is expected.
-                database = open_or_restore(boot, config.storage.durability, log, worked=root.worked, lost=lost)
+                database = open_or_restore(settings, config.storage.durability, log, worked=root.worked, lost=lost)
             else:
-                database = open_writer(boot.database, config.storage.durability)
+                database = open_writer(settings.database, config.storage.durability)
         except (ServerUnreachable, InDoubt, HistoryLost, DatabaseReplaced) as err:
             if root.epoch == 1 and isinstance(err, (ConnectionRefused, HistoryLost)):
                 raise
             if str(err) != last_error:
                 last_error = str(err)
                 log.error(f"waiting for the database, retrying every second: {last_error}")
-                if boot.database_url is None:
-                    write_problem(boot, str(type(err).__doc__), last_error)
+                if settings.database_url is None:
+                    write_problem(settings, str(type(err).__doc__), last_error)
             if isinstance(err, HistoryLost):
                 lost = True
-                _wait_for_repair(boot, root)
+                _wait_for_repair(settings, root)
         else:
             if last_error:
                 log.info("the database answers")
-            clear_problem(boot)
+            clear_problem(settings)
             return database
         root.wait_for_any(_RETRY_S)
         if root.epoch == 1 and root.must_shut_down:  # no run has started, so there is nothing to stop
@@ -267,14 +267,14 @@ def open_database(boot: DaemonSettings, config: Config, root: RootConnection, lo
             root.wait("nothing")
 
 
-def _wait_for_repair(boot: DaemonSettings, root: RootConnection) -> None:
+def _wait_for_repair(settings: DaemonSettings, root: RootConnection) -> None:
     """Wait until the user restores the database or its copy, or allows a new history.
 
     A restored file is marked as suspect, because it may still be half copied; the next attempt checks it.
     """
-    path = boot.database
+    path = settings.database
     before = _state(path)
-    while not new_history_allowed(boot.data_dir) and _state(path) == before:
+    while not new_history_allowed(settings.data_dir) and _state(path) == before:
         root.wait_for_any(_RETRY_S)
     if file_of(path) != NO_FILE:
         suspect(path)

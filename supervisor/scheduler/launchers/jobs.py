@@ -166,7 +166,7 @@ class LaunchedJobs(RunObserver, JobTracker):
         self._user_lookup = user_lookup
         self._watcher = watcher
         self._root = root
-        self._folder = PrivateFolder(f"{core.daemon.boot.data_dir}/launches")
+        self._folder = PrivateFolder(f"{core.daemon.settings.data_dir}/launches")
         """Where the records are."""
         self._jobs_by_run: dict[str, _Job] = {}
         self.lost: set[str] = set()
@@ -179,7 +179,7 @@ class LaunchedJobs(RunObserver, JobTracker):
         launcher = run.definition.launcher
         if launcher is None:
             return
-        job = self._jobs_by_run[run.id] = _Job(run, job_record_of(launcher, run, self._daemon.boot.daemon_id))
+        job = self._jobs_by_run[run.id] = _Job(run, job_record_of(launcher, run, self._daemon.settings.daemon_id))
         change.write(lambda _db: self._write_record(job))
 
     def _write_record(self, job: _Job) -> None:
@@ -196,7 +196,7 @@ class LaunchedJobs(RunObserver, JobTracker):
 
     def adopt(self, run: LiveRun) -> bool:
         """Take over a run of the previous scheduler; return whether it has a record."""
-        record = read_record(self._folder, run.id, self._daemon.boot.daemon_id)
+        record = read_record(self._folder, run.id, self._daemon.settings.daemon_id)
         if record is not None:
             self._jobs_by_run[run.id] = _Job(run, record)
         return record is not None
@@ -401,7 +401,7 @@ class LaunchedJobs(RunObserver, JobTracker):
         self, job: _Job, purpose: str, argv: list[str], timeout_ms: int, identity: UserIdentity
     ) -> ProbeRequest:
         record, account = job.record, identity.account
-        env = record.environment(job.run, identity, self._daemon.boot.private_variables)
+        env = record.environment(job.run, identity, self._daemon.settings.private_variables)
         other = account is not None and not account.is_own
         return ProbeRequest(
             key=_key(job, purpose),

@@ -9,7 +9,7 @@ from supervisor.ipc.messages import DaemonSettings
 class DaemonState:
     """The root's settings, and the condition of the daemon."""
 
-    boot: DaemonSettings
+    settings: DaemonSettings
     first: bool = False
     """Whether this is the daemon's first scheduler."""
     ending: bool = False

@@ -64,7 +64,7 @@ class Outbox:
         on_lost: OnLost,
     ) -> None:
         self._loop = core.loop
-        self._boot = core.daemon.boot
+        self._settings = core.daemon.settings
         self._committer = core.committer
         self._procedures = core.procedures
         self._log = core.log
@@ -183,7 +183,7 @@ class Outbox:
         single = len(together) == 1 and not together[0].held
         paths: tuple[str | None, str | None] = (None, None)
         if single and run_id is not None and task is not None:
-            paths = ring_path(self._boot.runtime_dir, run_id), log_path(self._boot.data_dir, task, run_id)
+            paths = ring_path(self._settings.runtime_dir, run_id), log_path(self._settings.data_dir, task, run_id)
         request = _request(f"{name}/{together[0].seq}", url, text, *paths)
         result: DeliveryResult = yield self._notifier_client.sent(request)
         change = self._committer.change()

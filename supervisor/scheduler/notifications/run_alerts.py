@@ -45,7 +45,7 @@ class RunAlerts(RunObserver):
 
     def __init__(self, core: Core, notifications: Notifications) -> None:
         self._loop = core.loop
-        self._runtime_dir = core.daemon.boot.runtime_dir
+        self._runtime_dir = core.daemon.settings.runtime_dir
         self._notifications = notifications
         self._committer = core.committer
         self._procedures = core.procedures

@@ -27,7 +27,7 @@ class ResolvedConfig(Struct, frozen=True):
     """A configuration, with the daemon settings that result from it."""
 
     config: Config
-    boot: DaemonSettings
+    settings: DaemonSettings
 
 
 class ActiveConfig:
@@ -109,6 +109,6 @@ class ActiveConfig:
 
     def copy(self, resolved: ResolvedConfig, *, applied: bool) -> Procedure[None]:
         """Write the copy of a configuration in the thread of the files; go on even if that fails."""
-        error = yield self.files.work(partial(config_copy.keep, resolved.config, resolved.boot, applied=applied))
+        error = yield self.files.work(partial(config_copy.keep, resolved.config, resolved.settings, applied=applied))
         if error is not None:
             self._log.warning(f"cannot write the copy of the configuration: {error}")

@@ -54,19 +54,19 @@ from supervisor.startup.advice import advised_soon
 _AT_NEXT_START = "the daemon is shutting down: the changes take effect at its next start"
 
 
-def read_again(path: str, boot: DaemonSettings) -> ResolvedConfig:
-    """Read the configuration for a daemon that runs with `boot`.
+def read_again(path: str, settings: DaemonSettings) -> ResolvedConfig:
+    """Read the configuration for a daemon that runs with `settings`.
 
     Raises:
         ConfigError: the configuration is invalid.
         CannotChange: it is valid, but requires a restart of the daemon.
     """
     config = load(path)
-    desired = resolve(config, boot)
-    problems = unchangeable(config, boot, desired)
+    desired = resolve(config, settings)
+    problems = unchangeable(config, settings, desired)
     if problems:
         raise CannotChange(problems)
-    return ResolvedConfig(config, feasible(boot, desired))
+    return ResolvedConfig(config, feasible(settings, desired))
 
 
 class CannotChange(ConfigError):
@@ -156,12 +156,12 @@ class Reloader:
         yield self._turn.take
         try:
             now = self._active.resolved
-            loaded = yield self._active.files.work(lambda: _compared(now, read_again(now.config.path, now.boot)))
+            loaded = yield self._active.files.work(lambda: _compared(now, read_again(now.config.path, now.settings)))
             if isinstance(loaded, BaseException) or self._daemon.ending:
                 return self._refusal(request, loaded)
             new, difference, shown, advice = loaded
             warnings = [*new.config.warnings, *advice]
-            replaces_api = for_the_api(now.boot, new.boot)
+            replaces_api = for_the_api(now.settings, new.settings)
             planned = report(difference, self._units.units, warnings, replaces_api=replaces_api)
             if request.dry_run:
                 return done(**planned)
@@ -287,33 +287,37 @@ class ConfigApplier:
         self,
         loop: Loop,
         root: RootConnection,
-        boot: DaemonSettings,
+        settings: DaemonSettings,
         log: Log,
         followers: Sequence[Configurable],
         shutdown: Shutdown,
     ) -> None:
-        """`boot`: the root's present settings; `followers`: all objects that depend on the configuration."""
+        """`settings`: the root's present settings; `followers`: all objects that depend on the configuration."""
         self._loop = loop
         self._root = root
-        self._boot = boot
+        self._settings = settings
         self._log = log
         self._followers = followers
         self._shutdown = shutdown
 
-    def settings(self, boot: DaemonSettings) -> None:
+    def settings(self, settings: DaemonSettings) -> None:
         """Send the settings to the root if they differ, and apply the settings of the scheduler itself."""
-        if boot != self._boot:
+        if settings != self._settings:
             self._root.send(
-                {"op": "settings", "boot": boot.to_dict(self._root.protocol), "api": for_the_api(self._boot, boot)}
+                {
+                    "op": "settings",
+                    "boot": settings.to_dict(self._root.protocol),
+                    "api": for_the_api(self._settings, settings),
+                }
             )
-            self._boot = boot
-        self._log.set_level(boot.log_level)
-        self._shutdown.configure(boot.shutdown_timeout_ms)
+            self._settings = settings
+        self._log.set_level(settings.log_level)
+        self._shutdown.configure(settings.shutdown_timeout_ms)
 
     def apply(self, resolved: ResolvedConfig, difference: ConfigDiff) -> None:
         """Apply the configuration that a reload activated."""
         config = resolved.config
-        self.settings(resolved.boot)
+        self.settings(resolved.settings)
         for follower in self._followers:
             follower.configure(config)
         if difference.section_has(Effect.SCHEDULER):

@@ -30,42 +30,42 @@ _OF_THE_ROOT = frozenset({"shutdown_timeout_ms", "min_free_bytes", "cgroups"})
 """Settings that do not affect the API server."""
 
 
-def resolve(config: Config, boot: DaemonSettings) -> DaemonSettings:
-    """Return `boot` with the settings of `config`; options of the command line stay. May block on disks or NSS.
+def resolve(config: Config, settings: DaemonSettings) -> DaemonSettings:
+    """Return `settings` with the settings of `config`; options of the command line stay. May block on disks or NSS.
 
     Raises:
         ConfigError: a certificate, a group or a password file cannot be used.
     """
     http = config.http
-    password, ephemeral = boot.password, boot.password_ephemeral
-    again = "password_file" not in boot.overridden and (http.password_file is not None or not ephemeral)
+    password, ephemeral = settings.password, settings.password_ephemeral
+    again = "password_file" not in settings.overridden and (http.password_file is not None or not ephemeral)
     checked = config if again else replace(config, http=replace(http, password_file=None))
     resolved = host_check.check_host(checked, {})
     if again:
         password, ephemeral = resolved.password.value, resolved.password.ephemeral
-    directory = boot.data_dir
-    if "data_dir" not in boot.overridden:
+    directory = settings.data_dir
+    if "data_dir" not in settings.overridden:
         directory = data_dir(None, config.daemon.data_dir, os.environ)
-    if "listen" in boot.overridden:
-        _check_addresses(config, boot)
+    if "listen" in settings.overridden:
+        _check_addresses(config, settings)
     return replace(
-        boot,
+        settings,
         data_dir=directory,
-        listen=boot.listen if "listen" in boot.overridden else list(http.listen),
-        http_socket=http.socket or os.path.join(boot.data_dir, SOCKET_NAME),
+        listen=settings.listen if "listen" in settings.overridden else list(http.listen),
+        http_socket=http.socket or os.path.join(settings.data_dir, SOCKET_NAME),
         password=password,
         password_ephemeral=ephemeral,
         **configured_settings(config, resolved),
     )
 
 
-def unchangeable(config: Config, boot: DaemonSettings, desired: DaemonSettings) -> list[Problem]:
-    """Return a problem for each difference of `boot` and `desired` that cannot take effect while the daemon runs.
+def unchangeable(config: Config, settings: DaemonSettings, desired: DaemonSettings) -> list[Problem]:
+    """Return a problem for each difference of `settings` and `desired` that cannot take effect while the daemon runs.
 
     Raises:
         ConfigError: the file of `config`, which is read again for positions, is no longer readable.
     """
-    different = [name for name in _FIXED if getattr(boot, name) != getattr(desired, name)]
+    different = [name for name in _FIXED if getattr(settings, name) != getattr(desired, name)]
     if not different:
         return []
     main = read_source(config.path)
@@ -77,19 +77,19 @@ def unchangeable(config: Config, boot: DaemonSettings, desired: DaemonSettings) 
     return problems
 
 
-def feasible(boot: DaemonSettings, desired: DaemonSettings) -> DaemonSettings:
-    """Return `desired`, but with the values of `boot` for settings that cannot change."""
-    return replace(desired, **{name: getattr(boot, name) for name in _FIXED})
+def feasible(settings: DaemonSettings, desired: DaemonSettings) -> DaemonSettings:
+    """Return `desired`, but with the values of `settings` for settings that cannot change."""
+    return replace(desired, **{name: getattr(settings, name) for name in _FIXED})
 
 
-def follow(config: Config, boot: DaemonSettings) -> tuple[DaemonSettings, list[str]]:
+def follow(config: Config, settings: DaemonSettings) -> tuple[DaemonSettings, list[str]]:
     """Return the settings for a restarted scheduler, and a problem for each setting of `config` that is not applied."""
     try:
-        desired = resolve(config, boot)
-        problems = unchangeable(config, boot, desired)
+        desired = resolve(config, settings)
+        problems = unchangeable(config, settings, desired)
     except ConfigError as err:
-        return boot, [str(err)]
-    return feasible(boot, desired), [str(problem) for problem in problems]
+        return settings, [str(err)]
+    return feasible(settings, desired), [str(problem) for problem in problems]
 
 
 def for_the_api(old: DaemonSettings, new: DaemonSettings) -> bool:
@@ -99,9 +99,9 @@ def for_the_api(old: DaemonSettings, new: DaemonSettings) -> bool:
     return any(name not in _OF_THE_ROOT for name in differing)
 
 
-def _check_addresses(config: Config, boot: DaemonSettings) -> None:
+def _check_addresses(config: Config, settings: DaemonSettings) -> None:
     """Check the addresses of the command line against `config`; its own addresses were checked when it was loaded."""
-    for host, port in boot.listen:
+    for host, port in settings.listen:
         try:
             check_exposed(host, tls=config.http.tls_cert is not None, behind_proxy=bool(config.http.behind_proxy))
         except InvalidValue as err:

@@ -27,7 +27,7 @@ class UsableConfig(Struct, frozen=True):
     """Whether it was read from the files, because there was no copy."""
 
 
-def find(boot: DaemonSettings, log: Log) -> UsableConfig:
+def find(settings: DaemonSettings, log: Log) -> UsableConfig:
     """Return the copy of the active configuration.
 
     If the copy was removed, is damaged, or is of another version, the files are read again. Changes that a reload
@@ -36,28 +36,28 @@ def find(boot: DaemonSettings, log: Log) -> UsableConfig:
     Raises:
         ConfigError: there is no copy, and the files cannot be used.
     """
-    copy = config_copy.read(boot)
+    copy = config_copy.read(settings)
     if copy is None:
-        usable = UsableConfig(load(boot.config_path), applied=False, read_again=True)
-        _check_again(usable.config, boot)
-        log.warning(f"{_NO_COPY}, so {boot.config_path} was read again; check it, and reload")
+        usable = UsableConfig(load(settings.config_path), applied=False, read_again=True)
+        _check_again(usable.config, settings)
+        log.warning(f"{_NO_COPY}, so {settings.config_path} was read again; check it, and reload")
     else:
         usable = UsableConfig(*copy, read_again=False)
     try:
-        config_copy.keep(usable.config, boot, applied=usable.applied)  # also if one of two copies was lost
+        config_copy.keep(usable.config, settings, applied=usable.applied)  # also if one of two copies was lost
     except OSError as err:  # ENOSPC: the scheduler works with a single copy, or without one
         log.warning(f"cannot write the copy of the configuration: {err}")
     return usable
 
 
-def _check_again(config: Config, boot: DaemonSettings) -> None:
+def _check_again(config: Config, settings: DaemonSettings) -> None:
     """Reject files that the user has probably not meant to activate.
 
     Raises:
         ConfigError: the file is empty, or a reload would reject it.
     """
-    if os.path.getsize(boot.config_path) == 0:
+    if os.path.getsize(settings.config_path) == 0:
         raise ConfigError([Problem(config.path, None, "", "is empty", "restore it")])
-    problems = unchangeable(config, boot, resolve(config, boot))
+    problems = unchangeable(config, settings, resolve(config, settings))
     if problems:
         raise ConfigError(problems)

@@ -101,8 +101,8 @@ class TaskConditions(RunObserver, StartConditions):
         elif task.only_if is not None:
             here = copy(run)
             here.definition = replace(task, launcher=None)
-            boot = self._daemon.boot
-            request |= command_as_run(here, task.only_if, boot, RunAccess.of(boot))
+            settings = self._daemon.settings
+            request |= command_as_run(here, task.only_if, settings, RunAccess.of(settings))
         self._watcher.watch(ProbeRequest(**request), partial(self._answered, run.id))
 
     def _answered(self, run_id: str, answer: CommandAnswered | RequestFailed) -> None:

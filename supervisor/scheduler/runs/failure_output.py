@@ -34,9 +34,9 @@ class _OutputSearch:
 class OutputSearches(OutputSearch):
     """Searches the output of runs whose definitions set ``failure_output``."""
 
-    def __init__(self, loop: Loop, boot: DaemonSettings, watcher: WatcherClient, log: Log) -> None:
+    def __init__(self, loop: Loop, settings: DaemonSettings, watcher: WatcherClient, log: Log) -> None:
         self._loop = loop
-        self._boot = boot
+        self._settings = settings
         self._watcher = watcher
         self._log = log
         self._searches: dict[str, _OutputSearch] = {}
@@ -51,8 +51,8 @@ class OutputSearches(OutputSearch):
             key=_key(run.id),
             kind="output",
             target=pattern,
-            ring=ring_path(self._boot.runtime_dir, run.id),
-            file=log_path(self._boot.data_dir, run.unit.name, run.id),
+            ring=ring_path(self._settings.runtime_dir, run.id),
+            file=log_path(self._settings.data_dir, run.unit.name, run.id),
         )
         self._watcher.watch(request, lambda answer: self._on_answer(search, answer))
 

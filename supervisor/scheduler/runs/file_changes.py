@@ -60,7 +60,7 @@ class FileChanges(HelperClient):
     def start(self) -> None:
         """Start the watcher if a task has ``on_change``."""
         if self._tasks:
-            folder = f"{self._daemon.boot.data_dir}/{_FOLDER}"
+            folder = f"{self._daemon.settings.data_dir}/{_FOLDER}"
             self._process.request("watch", WatchFiles(folder, self._tasks))
 
     def configure(self, config: Config) -> None:

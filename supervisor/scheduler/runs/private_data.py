@@ -74,11 +74,11 @@ class PrivateFolder:
 class PrivateData:
     """The secret parameters, changed files, inputs and outputs of runs."""
 
-    def __init__(self, boot: DaemonSettings) -> None:
-        self.secrets = PrivateFolder(f"{boot.data_dir}/secrets")
-        self._files = PrivateFolder(f"{boot.data_dir}/changed_files")
-        self._unconditional = PrivateFolder(f"{boot.data_dir}/unconditional")
-        self._for_commands = PrivateFolder(f"{boot.runtime_dir}.files")
+    def __init__(self, settings: DaemonSettings) -> None:
+        self.secrets = PrivateFolder(f"{settings.data_dir}/secrets")
+        self._files = PrivateFolder(f"{settings.data_dir}/changed_files")
+        self._unconditional = PrivateFolder(f"{settings.data_dir}/unconditional")
+        self._for_commands = PrivateFolder(f"{settings.runtime_dir}.files")
 
     def keep(self, run: LiveRun) -> None:
         """Write the data of a run, if any, replacing earlier files.

@@ -23,9 +23,9 @@ class RunAccess(Struct, frozen=True):
     key: str
 
     @classmethod
-    def of(cls, boot: DaemonSettings) -> "RunAccess":
-        """Return the access to the daemon that `boot` describes."""
-        return cls(_url(boot), boot.run_token_key)
+    def of(cls, settings: DaemonSettings) -> "RunAccess":
+        """Return the access to the daemon that `settings` describes."""
+        return cls(_url(settings), settings.run_token_key)
 
     def variables(self, run_id: str, env: Mapping[str, str]) -> dict[str, str]:
         """Return the variables to add to `env`, the run's own variables; none if the daemon has no key for tokens."""
@@ -40,11 +40,11 @@ class RunAccess(Struct, frozen=True):
         }
 
 
-def _url(boot: DaemonSettings) -> str:
+def _url(settings: DaemonSettings) -> str:
     """Return a TCP address that needs neither a certificate nor a trusted proxy, else the Unix socket."""
-    for host, port in () if boot.tls_cert else boot.listen:
+    for host, port in () if settings.tls_cert else settings.listen:
         address = ipaddress.ip_address(host)
         if port and (address.is_loopback or address.is_unspecified):
             local = ("127.0.0.1" if address.version == 4 else "::1") if address.is_unspecified else host
-            return f"http://{f'[{local}]' if ':' in local else local}:{port}{boot.base_path}"
-    return f"unix:{boot.http_socket}"
+            return f"http://{f'[{local}]' if ':' in local else local}:{port}{settings.base_path}"
+    return f"unix:{settings.http_socket}"

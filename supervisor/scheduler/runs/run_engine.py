@@ -115,8 +115,8 @@ class RunEngine:
         """The executor of runs that jobs elsewhere report."""
         self.observers: list[RunObserver] = []
         """Called for every run, in this order."""
-        self._private = PrivateData(core.daemon.boot)
-        self._spawn_requests = SpawnRequests(core.daemon.boot, root, core.committer)
+        self._private = PrivateData(core.daemon.settings)
+        self._spawn_requests = SpawnRequests(core.daemon.settings, root, core.committer)
         self.live: dict[str, LiveRun] = {}
         """By run id."""
         self._capacity = Capacity()

@@ -33,12 +33,12 @@ from supervisor.scheduler.runs.run_transitions import State
 class SpawnRequests:
     """Sends spawn requests to the root."""
 
-    def __init__(self, boot: DaemonSettings, root: RootConnection, committer: Committer) -> None:
-        self._boot = boot
+    def __init__(self, settings: DaemonSettings, root: RootConnection, committer: Committer) -> None:
+        self._settings = settings
         self._root = root
         self._committer = committer
-        self._access = RunAccess.of(boot)
-        self._private = PrivateData(boot)
+        self._access = RunAccess.of(settings)
+        self._private = PrivateData(settings)
         self._announced: tuple[LiveRun, Message] | None = None
         """The run that was announced last, and the message that starts it."""
 
@@ -79,7 +79,7 @@ class SpawnRequests:
         self._root.send({"op": "stop", "run": run.id, **request._asdict()})
 
     def _spawn(self, run: LiveRun) -> Message:
-        log = log_path(self._boot.data_dir, run.unit.name, run.id)
+        log = log_path(self._settings.data_dir, run.unit.name, run.id)
         files: dict[str, str] = {}
         if run.files:
             files["RINGWARD_FILES"] = self._private.path_for_command(run.id)
@@ -87,7 +87,7 @@ class SpawnRequests:
             files["RINGWARD_INPUTS"] = self._private.inputs_path(run.id)
         if run.output_file is not None:
             files["RINGWARD_OUTPUT"] = run.output_file
-        spawn = spawn_of(run, self._boot.daemon_id, log, run_row_of(run), self._access, files)
+        spawn = spawn_of(run, self._settings.daemon_id, log, run_row_of(run), self._access, files)
         return spawn_message(spawn, self._root.protocol)
 
 
@@ -173,12 +173,12 @@ def spawn_of(
 
 
 def command_as_run(
-    run: LiveRun, command: str | tuple[str, ...], boot: DaemonSettings, access: RunAccess
+    run: LiveRun, command: str | tuple[str, ...], settings: DaemonSettings, access: RunAccess
 ) -> dict[str, Any]:
     """Return a command for the watcher, with the environment, user and directory of a run whose user is known."""
-    log = log_path(boot.data_dir, run.unit.name, run.id)
-    spawn = spawn_of(run, boot.daemon_id, log, access=access)
-    hidden = {*boot.private_variables}
+    log = log_path(settings.data_dir, run.unit.name, run.id)
+    spawn = spawn_of(run, settings.daemon_id, log, access=access)
+    hidden = {*settings.private_variables}
     base = {} if spawn.clean_env else {name: text for name, text in os.environ.items() if name not in hidden}
     return {
         "argv": [run.definition.shell, "-e", "-c", command] if isinstance(command, str) else list(command),

@@ -70,7 +70,7 @@ class ServiceController(ServiceListener):
         self._daemon = core.daemon
         self._log = core.log
         self._runs = runs
-        self._health = HealthMonitor(loop, core.procedures, core.daemon.boot, user_lookup, watcher, self)
+        self._health = HealthMonitor(loop, core.procedures, core.daemon.settings, user_lookup, watcher, self)
         self._crash_loops = CrashLoops(notifications)
         self._flapping = Flapping(loop, notifications, core.committer)
         self._rolling = RollingRestarts(

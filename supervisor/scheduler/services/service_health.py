@@ -61,7 +61,7 @@ class HealthMonitor:
         self,
         loop: Loop,
         procedures: Procedures,
-        boot: DaemonSettings,
+        settings: DaemonSettings,
         user_lookup: UserLookup,
         watcher: WatcherClient,
         listener: HealthListener,
@@ -69,7 +69,7 @@ class HealthMonitor:
         """`user_lookup` finds the users of probe commands."""
         self._loop = loop
         self._procedures = procedures
-        self._boot = boot
+        self._settings = settings
         self._user_lookup = user_lookup
         self._watcher = watcher
         self._listener = listener
@@ -227,7 +227,7 @@ class HealthMonitor:
         return True
 
     def _probe_request(self, run: LiveRun, probe: Probe, key: str, *, timeout_ms: int, times: int) -> ProbeRequest:
-        log = log_path(self._boot.data_dir, run.unit.name, run.id)
+        log = log_path(self._settings.data_dir, run.unit.name, run.id)
         target = probe.target if isinstance(probe.target, str) else ""
         request: dict[str, Any] = {
             "key": key,
@@ -235,11 +235,13 @@ class HealthMonitor:
             "every_ms": probe.every_ms,
             "timeout_ms": timeout_ms,
             "times": times,
-            "ring": ring_path(self._boot.runtime_dir, run.id),
+            "ring": ring_path(self._settings.runtime_dir, run.id),
             "file": log,
         }
         if probe.kind == "exec":
-            return ProbeRequest(**request, **command_as_run(run, probe.target, self._boot, RunAccess.of(self._boot)))
+            return ProbeRequest(
+                **request, **command_as_run(run, probe.target, self._settings, RunAccess.of(self._settings))
+            )
         return ProbeRequest(
             **request, target=target if probe.kind == "log" else target.replace(INSTANCE, str(run.instance))
         )

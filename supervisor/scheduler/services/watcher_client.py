@@ -27,8 +27,8 @@ class WatcherClient(HelperClient):
 
     answers = get_args(ProbeAnswer)
 
-    def __init__(self, loop: Loop, boot: DaemonSettings, log: Log) -> None:
-        self._boot = boot
+    def __init__(self, loop: Loop, settings: DaemonSettings, log: Log) -> None:
+        self._settings = settings
         self._requests: dict[str, tuple[ProbeRequest, OnAnswer]] = {}
         self._process = HelperProcess(loop, log, "watcher", self)
 
@@ -49,7 +49,7 @@ class WatcherClient(HelperClient):
 
     def helper_started(self) -> None:
         """Tell a new watcher where the bell of the logs is."""
-        self._process.send(WatcherSetup(self._boot.root_bell, self._boot.token))
+        self._process.send(WatcherSetup(self._settings.root_bell, self._settings.token))
 
     def helper_sent(self, answer: ProbeAnswer) -> None:
         """Pass an answer to its requester; a final answer closes the probe."""

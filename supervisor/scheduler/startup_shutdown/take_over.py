@@ -152,18 +152,18 @@ def _recall_instance(unit: Unit, instance: ServiceInstance, row: StoredInstance)
         instance.state = instance_transitions.State.RESTARTING
 
 
-def save_leftover_rings(db: Database, boot: DaemonSettings, known_runs: KnownRuns, log: Log) -> None:
+def save_leftover_rings(db: Database, settings: DaemonSettings, known_runs: KnownRuns, log: Log) -> None:
     """Append the rings that a crashed root left to the log files; call this before the root starts any run."""
-    for name in os.listdir(boot.runtime_dir):
+    for name in os.listdir(settings.runtime_dir):
         run_id = name.removesuffix(_RING_SUFFIX)
         if run_id == name or run_id in known_runs.ids_at_root:
             continue
         run = get_run(db, run_id, include_deleted=True)
         if run is None:
             continue
-        path = log_path(boot.data_dir, run.task_name, run_id)
+        path = log_path(settings.data_dir, run.task_name, run_id)
         try:
-            save_leftover_ring(f"{boot.runtime_dir}/{name}", path)
+            save_leftover_ring(f"{settings.runtime_dir}/{name}", path)
         except (OSError, LogError) as err:
             log.error(f"{run.task_name} {run_id}: cannot save the end of its log: {err}")
 
@@ -199,7 +199,7 @@ class TakeOver:
     ) -> None:
         self._committer = core.committer
         self._procedures = core.procedures
-        self._private = PrivateData(core.daemon.boot)
+        self._private = PrivateData(core.daemon.settings)
         self._log = core.log
         self._engine = engine
         self._controller = controller

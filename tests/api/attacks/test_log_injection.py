@@ -56,7 +56,7 @@ def test_clients_cannot_forge_log_lines(talkative: Daemon) -> None:
 def test_clients_cannot_forge_audit_entries(own: Daemon) -> None:
     """No field of an audit entry contains a line break, a control character or a direction mark."""
     own.scheduler.audit.clear()
-    auditor = Auditor(ControlClient(own.boot.control_socket, own.boot.token), own.boot.audit_dir)
+    auditor = Auditor(ControlClient(own.settings.control_socket, own.settings.token), own.settings.audit_dir)
     evil = "a\nb\rc\x1b[2Jd\u202ee\u2028f\x00" + "x" * 10_000
     auditor.record(auditor.entry("login", who=evil, address=evil, status=200, target=evil, reason=evil))
 
@@ -103,10 +103,10 @@ def test_impossible_requests_are_not_logged(own: Daemon) -> None:
 
 def test_unreadable_database_does_not_flood_the_log(own: Daemon) -> None:
     """While credentials cannot be looked up, the log says why and how often, but has no line per request."""
-    with open(own.boot.database, "r+b") as file:
+    with open(own.settings.database, "r+b") as file:
         file.write(bytes(4096))
     for suffix in ("-wal", "-shm"):
-        Path(f"{own.boot.database}{suffix}").unlink(missing_ok=True)
+        Path(f"{own.settings.database}{suffix}").unlink(missing_ok=True)
     for _ in range(30):
         answer = own.get("/api/runs", {"Authorization": f"Bearer rw_{'A' * 43}"}, unix=False)
         assert answer.status == 503
@@ -124,7 +124,7 @@ def test_streams_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
 def test_unreadable_run_log_does_not_flood_the_log(own: Daemon) -> None:
     """Repeated requests for an unreadable log do not fill the daemon's log."""
     run = own.insert(make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2))
-    path = Path(log_path(own.boot.data_dir, run.task_name, run.id))
+    path = Path(log_path(own.settings.data_dir, run.task_name, run.id))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"something else" * 1000)
     for _ in range(30):

@@ -33,7 +33,7 @@ PATHS = (
 def status(daemon: Daemon, target: str) -> int:
     """The status of a request by an administrator, with the target sent unchanged."""
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(daemon.boot.http_socket)
+        sock.connect(daemon.settings.http_socket)
         sock.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode("latin-1"))
         data = b""
         while part := sock.recv(65536):
@@ -51,8 +51,8 @@ def test_paths_lead_nowhere_else(daemon: Daemon, target: str) -> None:
 def test_task_named_like_a_directory(daemon: Daemon) -> None:
     """No name of a task opens a file outside of the data directory; a log's folder is never named by dots alone."""
     assert daemon.get("/healthz").status == 200
-    until(lambda: not os.listdir(daemon.boot.audit_dir), "what tests before did to be stored")
-    before = sorted(Path(daemon.boot.data_dir).parent.rglob("*"))
+    until(lambda: not os.listdir(daemon.settings.audit_dir), "what tests before did to be stored")
+    before = sorted(Path(daemon.settings.data_dir).parent.rglob("*"))
     for name in (".", "..", "...", ".hidden"):
         assert status(daemon, f"/api/tasks/{name}/log/search?q=x") == 404
-    assert sorted(Path(daemon.boot.data_dir).parent.rglob("*")) == before
+    assert sorted(Path(daemon.settings.data_dir).parent.rglob("*")) == before

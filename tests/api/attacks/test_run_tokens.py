@@ -24,7 +24,7 @@ PRIVATE = [operation for operation in OPERATIONS if operation.access in (Access.
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A server whose daemon has a key, and a task `asker`, whose runs may run `job`."""
     new_daemon = Daemon(tmp_path_factory.mktemp("d"), run_token_key=KEY)
-    with contextlib.closing(open_writer(new_daemon.boot.database)) as db:
+    with contextlib.closing(open_writer(new_daemon.settings.database)) as db:
         upsert_task(db, "asker", "task", json.dumps({"may": ["run:job"]}))
         upsert_task(db, "job", "task", "{}")
     yield new_daemon

@@ -6,7 +6,7 @@ from tests.api.support.harness import Daemon
 
 def test_planted_cookie_is_never_adopted(daemon: Daemon) -> None:
     """A login creates its own secret, so a planted cookie stays worthless."""
-    name = f"ringward_{daemon.boot.daemon_id.lower()}"
+    name = f"ringward_{daemon.settings.daemon_id.lower()}"
     planted = {"Cookie": f"{name}=planted-by-somebody"}
     answer = login(daemon, headers=planted)
     assert answer.status == 204

@@ -223,7 +223,7 @@ def test_stored_entries_leave_the_spool(own: Daemon) -> None:
 
 
 def left_by(daemon: Daemon) -> list[str]:
-    return [name for name in os.listdir(daemon.boot.audit_dir) if name.startswith("audit")]
+    return [name for name in os.listdir(daemon.settings.audit_dir) if name.startswith("audit")]
 
 
 def test_ending_worker_sends_waiting_entries(own: Daemon) -> None:

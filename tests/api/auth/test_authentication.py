@@ -111,7 +111,7 @@ def test_session(daemon: Daemon) -> None:
     answer = login(daemon)
     assert answer.status == 204
     parts = answer.headers["Set-Cookie"].split("; ")
-    assert parts[0].startswith(f"ringward_{daemon.boot.daemon_id.lower()}=")
+    assert parts[0].startswith(f"ringward_{daemon.settings.daemon_id.lower()}=")
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(parts)
     assert "Secure" not in parts
     session = cookie(answer)
@@ -137,7 +137,7 @@ def test_sessions_are_stored_hashed(daemon: Daemon) -> None:
 
 def test_forged_cookie(daemon: Daemon) -> None:
     """A forged cookie gets 401."""
-    name = f"ringward_{daemon.boot.daemon_id.lower()}"
+    name = f"ringward_{daemon.settings.daemon_id.lower()}"
     assert daemon.get("/api/runs", {"Cookie": f"{name}=guess"}, unix=False).status == 401
 
 
@@ -156,15 +156,15 @@ def test_session_without_a_database(own: Daemon) -> None:
     """Without a database, a session gets 503, since the failure is temporary and not the client's."""
     session = cookie(login(own))
     until(lambda: own.scheduler.audit, "the audit")  # it is written after the answer
-    os.rename(own.boot.database, f"{own.boot.database}.away")
-    os.mkdir(own.boot.database)  # else the writer puts the file back
+    os.rename(own.settings.database, f"{own.settings.database}.away")
+    os.mkdir(own.settings.database)  # else the writer puts the file back
     try:
         answer = own.get("/api/runs", session, unix=False)
         assert answer.status == 503
         assert "Retry-After" in answer.headers
     finally:
-        os.rmdir(own.boot.database)
-        os.rename(f"{own.boot.database}.away", own.boot.database)
+        os.rmdir(own.settings.database)
+        os.rename(f"{own.settings.database}.away", own.settings.database)
     assert own.get("/api/runs", session, unix=False).status == 200
 
 
@@ -229,7 +229,7 @@ def test_names_of_unix_clients(daemon: Daemon, tmp_path: Path, name: bytes) -> N
     """The address that a Unix client has bound is neither trusted nor shown, and may be invalid text."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(name + str(daemon.port).encode() if name.startswith(b"\0") else bytes(tmp_path / name.decode()))
-        sock.connect(daemon.boot.http_socket)
+        sock.connect(daemon.settings.http_socket)
         (header,) = basic(PASSWORD).values()
         sock.sendall(
             b"POST /api/tasks/job/run HTTP/1.1\r\nHost: x\r\nCookie: x=y\r\nConnection: close\r\n"

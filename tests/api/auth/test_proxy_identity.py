@@ -111,12 +111,12 @@ def unix(path: str, headers: dict[str, str]) -> int:
 
 def test_on_the_unix_sockets(behind: Daemon) -> None:
     """Headers name no user on the Unix sockets; on the trusting socket, they remove the trust."""
-    assert unix(behind.boot.http_socket, {}) == 200
+    assert unix(behind.settings.http_socket, {}) == 200
     for proof in ({}, PROVEN):
-        assert unix(str(behind.boot.proxy_socket), FORGED | proof) == 401
-        assert unix(behind.boot.http_socket, FORGED | proof) == 401
+        assert unix(str(behind.settings.proxy_socket), FORGED | proof) == 401
+        assert unix(behind.settings.http_socket, FORGED | proof) == 401
     for name in ("Remote-User", "Remote-Groups", "Ringward-Proxy-Secret"):
-        assert unix(behind.boot.http_socket, {name: "x"}) == 401
+        assert unix(behind.settings.http_socket, {name: "x"}) == 401
 
 
 @pytest.mark.parametrize("spelling", ["remote-user", "REMOTE-USER", "rEmOtE-uSeR"])

@@ -27,6 +27,6 @@ PROBLEM = {"daemon": BOOT_MS, "summary": "damaged", "detail": "page 3"}
 )
 def test_published_problem(tmp_path: Path, text: str, expected: dict[str, str] | None) -> None:
     """The problem of this daemon is shown; a file of another daemon, and a damaged one, mean that there is none."""
-    boot = dataclasses.replace(BOOT, runtime_dir=str(tmp_path))
-    Path(boot.database_problem).write_text(text)
-    assert database_problem(boot) == expected
+    settings = dataclasses.replace(BOOT, runtime_dir=str(tmp_path))
+    Path(settings.database_problem).write_text(text)
+    assert database_problem(settings) == expected

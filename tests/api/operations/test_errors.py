@@ -479,7 +479,7 @@ def test_commands_without_a_scheduler(own: Daemon) -> None:
         assert own.get(f"/api/runs/{run.id}").status == 200
         assert assert_problem(own.get("/readyz"), 503)["detail"] == "Not ready: the scheduler does not answer"
         assert own.get("/healthz").status == 200
-        Path(own.boot.starting).touch()
+        Path(own.settings.starting).touch()
         assert assert_problem(own.ask("POST", f"/api/runs/{run.id}/stop"), 503)["detail"] == STARTING
         assert assert_problem(own.get("/readyz"), 503)["detail"] == "Not ready: the daemon is starting"
         assert own.get("/api/daemon").json["starting"] is True
@@ -515,7 +515,7 @@ def test_internal_errors(own: Daemon) -> None:
 
 def test_database_not_ready(own: Daemon) -> None:
     """While no database can be read, requests get 503."""
-    os.rename(own.boot.database, f"{own.boot.database}.away")
+    os.rename(own.settings.database, f"{own.settings.database}.away")
     try:
         answer = own.get("/api/runs")
         assert_problem(answer, 503)
@@ -523,7 +523,7 @@ def test_database_not_ready(own: Daemon) -> None:
         # Credentials cannot be looked up, so the answer is not 401.
         assert_problem(own.get("/api/auth/status", {"Authorization": f"Bearer rw_{'A' * 43}"}, unix=False), 503)
     finally:
-        os.rename(f"{own.boot.database}.away", own.boot.database)
+        os.rename(f"{own.settings.database}.away", own.settings.database)
     assert own.get("/api/runs").status == 200
 
 

@@ -21,9 +21,9 @@ def test_identity(daemon: Daemon) -> None:
         "app": "ringward",
         "version": VERSION,
         "pid": os.getpid(),
-        "configPath": daemon.boot.config_path,
-        "dataDir": daemon.boot.data_dir,
-        "socketPath": daemon.boot.http_socket,
+        "configPath": daemon.settings.config_path,
+        "dataDir": daemon.settings.data_dir,
+        "socketPath": daemon.settings.http_socket,
     }
 
 

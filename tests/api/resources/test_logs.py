@@ -206,7 +206,7 @@ def test_missing_log(daemon: Daemon) -> None:
     log.write(b"a\nb\n")
     log.finish()
     daemon.end(run.id, lines=2)
-    os.unlink(log_path(daemon.boot.data_dir, run.task_name, run.id))
+    os.unlink(log_path(daemon.settings.data_dir, run.task_name, run.id))
     assert page(daemon, run) == {
         "firstAvailable": 2,
         "totalLines": 2,
@@ -257,7 +257,7 @@ def damaged(daemon: Daemon) -> Run:
         log.write(b"line %d\n" % number)
     log.finish()
     daemon.end(run.id, lines=1000)
-    path = Path(log_path(daemon.boot.data_dir, run.task_name, run.id))
+    path = Path(log_path(daemon.settings.data_dir, run.task_name, run.id))
     data = bytearray(path.read_bytes())
     data[4096 + 4096 + 200] ^= 0xFF
     path.write_bytes(data)
@@ -284,14 +284,14 @@ def test_foreign_file(daemon: Daemon) -> None:
     run = daemon.insert(
         make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2)
     )
-    path = Path(log_path(daemon.boot.data_dir, run.task_name, run.id))
+    path = Path(log_path(daemon.settings.data_dir, run.task_name, run.id))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"something else" * 1000)
     for kind in ("", "/raw", "/stream"):
         answer = daemon.get(f"/api/runs/{run.id}/log{kind}")
         assert answer.status == 500
         assert "neither a ring nor a log file" in answer.json["detail"]
-        assert daemon.boot.data_dir not in answer.json["detail"]
+        assert daemon.settings.data_dir not in answer.json["detail"]
 
 
 def test_fifo_instead_of_a_log(daemon: Daemon) -> None:
@@ -299,7 +299,7 @@ def test_fifo_instead_of_a_log(daemon: Daemon) -> None:
     run = daemon.insert(
         make_run(task="log", status="ended", end_reason="failed", exit_code=1, started_at=1, ended_at=2)
     )
-    path = Path(log_path(daemon.boot.data_dir, run.task_name, run.id))
+    path = Path(log_path(daemon.settings.data_dir, run.task_name, run.id))
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(path)
     for kind in ("", "/raw", "/stream", "/line/0/history"):

@@ -138,7 +138,7 @@ def refuse(_args: dict[str, Any]) -> dict[str, Any]:
 def test_ring_removed_while_listing(own: Daemon) -> None:
     """A run that ends between listing and reading its ring is left out, without harm to other metrics."""
     before = value(scraped(own), "ringward_rings")
-    Path(own.boot.runtime_dir, "gone.ring").symlink_to("nowhere")  # a name, and nothing behind it
+    Path(own.settings.runtime_dir, "gone.ring").symlink_to("nowhere")  # a name, and nothing behind it
     assert value(scraped(own), "ringward_rings") == before
 
 

@@ -129,7 +129,7 @@ def test_unreadable_log(own: Daemon) -> None:
     log.write(b"something\n")
     log.finish()
     own.end(run.id, "failed", exit_code=1, lines=1)
-    Path(log_path(own.boot.data_dir, run.task_name, run.id)).write_bytes(b"no log" * 1000)
+    Path(log_path(own.settings.data_dir, run.task_name, run.id)).write_bytes(b"no log" * 1000)
     assert own.get(f"/api/runs/{run.id}/log").status == 500
     assert ending(own, run.id)["lastLines"] == []
     assert f"the log of {run.id} cannot be read" in own.log.read_text()

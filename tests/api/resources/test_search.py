@@ -321,7 +321,7 @@ def test_damage_is_skipped(own: Daemon) -> None:
         log.write(b"%07d\n" % 0 * 40000)
         log.finish()
         own.end(run.id)
-    paths = [log_path(own.boot.data_dir, "damaged", run.id) for run, _ in runs]
+    paths = [log_path(own.settings.data_dir, "damaged", run.id) for run, _ in runs]
     Path(paths[2]).write_bytes(b"something else" * 1000)
     with open(paths[1], "r+b") as file:
         os.pwrite(file.fileno(), b"\xee", FILE_BLOCKS_AT + 65536 + 1000)

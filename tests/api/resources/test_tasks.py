@@ -223,5 +223,5 @@ def test_daemon_before_the_first_scheduler(own: Daemon) -> None:
         info = own.get("/api/daemon").json
     finally:
         own.scheduler.start()
-    assert info["configPath"] == own.boot.config_path
+    assert info["configPath"] == own.settings.config_path
     assert info["configWarnings"] == []

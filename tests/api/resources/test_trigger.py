@@ -159,7 +159,7 @@ def test_unreadable_run(own: Daemon) -> None:
 
     def lose(args: dict[str, Any]) -> dict[str, Any]:
         plain(args)
-        os.rename(own.boot.database, f"{own.boot.database}.away")
+        os.rename(own.settings.database, f"{own.settings.database}.away")
         return {"found": False}  # so that no audit entry creates the file again
 
     own.scheduler.operations["trigger"] = lose
@@ -170,7 +170,7 @@ def test_unreadable_run(own: Daemon) -> None:
         (args,) = [args for op, args in own.scheduler.calls if op == "trigger"]
         assert args["run"] in answer.json["detail"]
     finally:
-        os.rename(f"{own.boot.database}.away", own.boot.database)
+        os.rename(f"{own.settings.database}.away", own.settings.database)
 
 
 def test_unreadable_end_of_a_run(own: Daemon) -> None:
@@ -179,7 +179,7 @@ def test_unreadable_end_of_a_run(own: Daemon) -> None:
 
     def lose(args: dict[str, Any]) -> dict[str, Any]:
         plain(args)
-        os.rename(own.boot.database, f"{own.boot.database}.away")
+        os.rename(own.settings.database, f"{own.settings.database}.away")
         return {"row": make_run(args["run"], args["task"])._asdict()}
 
     own.scheduler.operations["trigger"] = lose
@@ -189,7 +189,7 @@ def test_unreadable_end_of_a_run(own: Daemon) -> None:
         (args,) = [args for op, args in own.scheduler.calls if op == "trigger"]
         assert (answer.json["id"], answer.json["status"]) == (args["run"], "pending")
     finally:
-        os.rename(f"{own.boot.database}.away", own.boot.database)
+        os.rename(f"{own.settings.database}.away", own.settings.database)
 
 
 def test_neither_scheduler_nor_database(own: Daemon) -> None:
@@ -200,7 +200,7 @@ def test_neither_scheduler_nor_database(own: Daemon) -> None:
         raise ConnectionAbortedError
 
     own.scheduler.operations["trigger"] = die
-    os.rename(own.boot.database, f"{own.boot.database}.away")
+    os.rename(own.settings.database, f"{own.settings.database}.away")
     try:
         unknown = own.ask("POST", "/api/tasks/job/run")
         assert unknown.status == 500
@@ -210,7 +210,7 @@ def test_neither_scheduler_nor_database(own: Daemon) -> None:
         assert refused.status == 503
         assert "nothing was changed" in refused.json["detail"]
     finally:
-        os.rename(f"{own.boot.database}.away", own.boot.database)
+        os.rename(f"{own.settings.database}.away", own.settings.database)
         own.scheduler.start()
 
 

@@ -47,9 +47,9 @@ def test_hung_disk(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
 def test_slow_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Slow pages, however many, do not delay other requests."""
     open_writer(str(tmp_path / "ringward.db")).close()
-    settings: dict[str, Any] = dict.fromkeys(DaemonSettings.__annotations__, "")
-    boot = DaemonSettings(**settings | {"data_dir": str(tmp_path), "database_url": None})
-    context_ = open_context(boot, 0)
+    values: dict[str, Any] = dict.fromkeys(DaemonSettings.__annotations__, "")
+    settings = DaemonSettings(**values | {"data_dir": str(tmp_path), "database_url": None})
+    context_ = open_context(settings, 0)
     done = threading.Event()
     slow = [gevent.spawn(context_.pages, lambda _db: done.wait()) for _ in range(9)]
     gevent.sleep(0)

@@ -129,7 +129,7 @@ def test_other_peers_are_closed_before_parsing(tmp_path_factory: pytest.TempPath
     daemon = Daemon(tmp_path_factory.mktemp("closed"), behind_proxy=["10.0.0.0/8"])
     try:
         assert daemon.get("/healthz", unix=False).status == 200
-        exposure = Exposure(daemon.boot)
+        exposure = Exposure(daemon.settings)
         admitted = {peer: exposure.admits(peer) for peer in ("127.0.0.1", "::1", "10.9.9.9", "11.0.0.1", "::2", "")}
     finally:
         daemon.close()
@@ -173,6 +173,6 @@ except ConnectionResetError:
 
 def test_untrusted_peer_is_not_read(behind: Daemon) -> None:
     """A connection from outside of the trusted networks is closed without an answer."""
-    command = [sys.executable, "-I", "-c", _STRANGER, json.dumps(behind.boot.to_dict())]
+    command = [sys.executable, "-I", "-c", _STRANGER, json.dumps(behind.settings.to_dict())]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.stdout == "b''\n", result.stderr

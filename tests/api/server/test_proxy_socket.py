@@ -111,7 +111,7 @@ def test_request_without_a_host_is_trusted(daemon: Daemon) -> None:
 def raw(daemon: Daemon, request: str) -> str:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(TIMEOUT_S)
-        sock.connect(daemon.boot.http_socket)
+        sock.connect(daemon.settings.http_socket)
         sock.sendall(request.encode())
         return sock.makefile("rb").read().decode()
 
@@ -131,8 +131,8 @@ def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def ask(daemon: Daemon, path: str, headers: dict[str, str], method: str = "GET", body: str | None = None) -> Answer:
-    assert daemon.boot.proxy_socket is not None
-    connection = UnixConnection(daemon.boot.proxy_socket)
+    assert daemon.settings.proxy_socket is not None
+    connection = UnixConnection(daemon.settings.proxy_socket)
     try:
         connection.request(method, path, body, headers)
         response = connection.getresponse()

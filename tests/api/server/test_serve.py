@@ -87,7 +87,7 @@ def test_connections_wait_during_a_restart(own: Daemon) -> None:
     for connection in waiting:
         assert connection.getresponse().status == 200
         connection.close()
-    assert os.path.exists(own.boot.http_socket)
+    assert os.path.exists(own.settings.http_socket)
 
 
 def test_end_of_the_root(own: Daemon) -> None:
@@ -243,8 +243,8 @@ def test_nothing_secret_in_arguments_or_environment(daemon: Daemon) -> None:
     """The password and the token arrive over the socket only."""
     for pid in (daemon.pid, *daemon.workers()):
         shown = Path(f"/proc/{pid}/environ").read_bytes() + Path(f"/proc/{pid}/cmdline").read_bytes()
-        assert daemon.boot.password.encode() not in shown
-        assert daemon.boot.token.encode() not in shown
+        assert daemon.settings.password.encode() not in shown
+        assert daemon.settings.token.encode() not in shown
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,8 @@ def test_new_scheduler(own: Daemon) -> None:
         own.announce("run.created")
     with opened(own) as stream:
         own.events.close()
-        os.unlink(ring_path(own.boot.runtime_dir, "events"))
-        own.events = RingWriter.new(ring_path(own.boot.runtime_dir, "events"), "events", RingShape(0), first_line=3)
+        os.unlink(ring_path(own.settings.runtime_dir, "events"))
+        own.events = RingWriter.new(ring_path(own.settings.runtime_dir, "events"), "events", RingShape(0), first_line=3)
         own.announce("run.ended")
         assert [(event.name, event.id) for event in stream.take(1)] == [("run.ended", 3)]
     with opened(own, Last_Event_ID="0") as stream:

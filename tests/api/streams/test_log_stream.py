@@ -206,7 +206,7 @@ def test_missing_log(daemon: Daemon) -> None:
     log = daemon.log_of(run)
     log.write(b"a\nb\nc\n")
     finish(daemon, run, log)
-    os.unlink(log_path(daemon.boot.data_dir, run.task_name, run.id))
+    os.unlink(log_path(daemon.settings.data_dir, run.task_name, run.id))
     assert brief(events(daemon, run)) == [dropped(-1, 3), done(2)]
 
 
@@ -460,7 +460,7 @@ def test_keepalive_after_a_stream(daemon: Daemon, ended: Run) -> None:
 
 def test_resumed_daemon_log_before_a_bell(own: Daemon) -> None:
     """A resumed stream begins after the client's last line, even if the bell for that line has not arrived yet."""
-    ring = RingWriter.new(ring_path(own.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
+    ring = RingWriter.new(ring_path(own.settings.runtime_dir, "daemon"), "daemon", RingShape(0))
     ring.append(STDOUT, b"0\n", now_ms())
     first = own.stream("/api/daemon/log/stream")
     assert [event.id for event in first.take(1)] == [0]
@@ -478,7 +478,7 @@ def test_resumed_daemon_log_before_a_bell(own: Daemon) -> None:
 
 def test_daemon_log(daemon: Daemon) -> None:
     """The stream of the daemon's log has the last 100 lines, then live lines, and no end."""
-    ring = RingWriter.new(ring_path(daemon.boot.runtime_dir, "daemon"), "daemon", RingShape(0))
+    ring = RingWriter.new(ring_path(daemon.settings.runtime_dir, "daemon"), "daemon", RingShape(0))
     stream = daemon.stream("/api/daemon/log/stream")
     stream_events = stream.events()
     ring.append(STDOUT, b"".join(b"%d\n" % number for number in range(250)), now_ms())

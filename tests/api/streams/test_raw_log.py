@@ -143,7 +143,7 @@ BLOCKS = 4096
 
 def damage(daemon: Daemon, run: Run, *places: int) -> None:
     """Overwrite some bytes of the log file of a run, counted from its first block on."""
-    with open(log_path(daemon.boot.data_dir, run.task_name, run.id), "r+b") as file:
+    with open(log_path(daemon.settings.data_dir, run.task_name, run.id), "r+b") as file:
         for place in places:
             file.seek(BLOCKS + place)
             file.write(b"\xff" * 64)
@@ -162,7 +162,7 @@ def cut_off(daemon: Daemon, run: Run, wanted_range: str = "") -> tuple[http.clie
 
 def sizes(daemon: Daemon, run: Run) -> list[int]:
     """How many bytes of the text each block has."""
-    reader = LogReader(None, log_path(daemon.boot.data_dir, run.task_name, run.id))
+    reader = LogReader(None, log_path(daemon.settings.data_dir, run.task_name, run.id))
     extents = [extent for extent in reader.extents() if isinstance(extent, Extent)]
     reader.close()
     return [extent.size for extent in extents]
@@ -215,14 +215,14 @@ def test_truncated_log(daemon: Daemon) -> None:
     """The remaining part is sent, then the connection closes."""
     run = ended(daemon, PIECES)
     whole = sum(sizes(daemon, run)[:3])
-    os.truncate(log_path(daemon.boot.data_dir, run.task_name, run.id), BLOCKS + 3 * BLOCK + 1000)
+    os.truncate(log_path(daemon.settings.data_dir, run.task_name, run.id), BLOCKS + 3 * BLOCK + 1000)
     response, came = cut_off(daemon, run)
     assert (response.status, came) == (200, TEXT[:whole])
 
 
 def test_layout_is_cached(daemon: Daemon, long: Run) -> None:
     """A log is scanned once; a range is then read from the nearest mark."""
-    paths = ring_path(daemon.boot.runtime_dir, long.id), log_path(daemon.boot.data_dir, long.task_name, long.id)
+    paths = ring_path(daemon.settings.runtime_dir, long.id), log_path(daemon.settings.data_dir, long.task_name, long.id)
     reader = LogReader(*paths)
     layouts = raw_log.Layouts(LogFileReads())
     streams = (STDOUT, STDERR)

@@ -451,7 +451,7 @@ def test_new_scheduler_makes_no_gap(own: Daemon) -> None:
     unannounced = own.insert(make_run(task="w", status="running", started_at=now_ms()))
     own.log_of(unannounced).write(b"b\n")
     own.events.close()
-    path = ring_path(own.boot.runtime_dir, "events")
+    path = ring_path(own.settings.runtime_dir, "events")
     os.unlink(path)
     own.events = RingWriter.new(path, "events", RingShape(0), first_line=100)
     own.event_count = 100

@@ -12,9 +12,9 @@ from supervisor.ipc.messages import DaemonSettings
 class Bells:
     """Both doorbells, in one thread."""
 
-    def __init__(self, boot: DaemonSettings) -> None:
-        self._root = DoorbellServer(boot.root_bell, boot.token)
-        self._scheduler = DoorbellServer(boot.scheduler_bell, boot.token)
+    def __init__(self, settings: DaemonSettings) -> None:
+        self._root = DoorbellServer(settings.root_bell, settings.token)
+        self._scheduler = DoorbellServer(settings.scheduler_bell, settings.token)
         self._selector = selectors.DefaultSelector()
         self._closing = False
         self.muted = False

@@ -32,7 +32,7 @@ class Refusal(Exception):
 class Scheduler:
     """Answers ``control.sock`` the way a test says."""
 
-    def __init__(self, boot: DaemonSettings, db: Database, lock: threading.Lock) -> None:
+    def __init__(self, settings: DaemonSettings, db: Database, lock: threading.Lock) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         """The requests, except those after the answer to a request, perhaps in the next test."""
         self.touched: list[str] = []
@@ -41,8 +41,8 @@ class Scheduler:
         self.operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {}
         self.failures: dict[str, int] = {}
         self.hooks: dict[str, dict[str, Any]] = {}
-        self._path = boot.control_socket
-        self._token = boot.token
+        self._path = settings.control_socket
+        self._token = settings.token
         self._db = db
         self._lock = lock
         self._listener: socket.socket | None = None

@@ -44,13 +44,13 @@ class Daemon:
     constants: ClassVar = PATIENCE
     """Of the server, by module, as tests need them; what there is not is as it is."""
 
-    def __init__(self, path: Path, **boot: Any) -> None:
+    def __init__(self, path: Path, **settings: Any) -> None:
         runtime, data = path / "run", path / "data"
         runtime.mkdir(mode=0o700)
         data.mkdir(mode=0o700)
         self.tcp = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self.tcp.getsockname()[1]
-        self.boot = DaemonSettings(
+        self.settings = DaemonSettings(
             **{
                 "daemon_id": new_ulid(),
                 "data_dir": str(data),
@@ -65,21 +65,21 @@ class Daemon:
                 "password_ephemeral": True,
                 "token": TOKEN,
                 "started_at": now_ms(),
-                **boot,
+                **settings,
             }
         )
         self.unix = socket.socket(socket.AF_UNIX)
-        self.unix.bind(self.boot.http_socket)
+        self.unix.bind(self.settings.http_socket)
         self.unix.listen(512)
         self.proxied: socket.socket | None = None
-        if self.boot.proxy_socket is not None:
+        if self.settings.proxy_socket is not None:
             self.proxied = socket.socket(socket.AF_UNIX)
-            self.proxied.bind(self.boot.proxy_socket)
+            self.proxied.bind(self.settings.proxy_socket)
             self.proxied.listen(512)
-        self.db = open_writer(self.boot.database)
+        self.db = open_writer(self.settings.database)
         self.lock = threading.Lock()
-        self.bells = Bells(self.boot)
-        self.scheduler = Scheduler(self.boot, self.db, self.lock)
+        self.bells = Bells(self.settings)
+        self.scheduler = Scheduler(self.settings, self.db, self.lock)
         self.events = RingWriter.new(ring_path(str(runtime), "events"), "events", RingShape(0))
         self.event_count = 0
         self.log = path / "api.log"
@@ -104,7 +104,7 @@ class Daemon:
             os.close(fd)
         theirs.close()
         listeners = [listener.fileno() for listener in (self.tcp, self.unix, self.proxied) if listener is not None]
-        ours.sendmsg([hello(self.boot, 1)], rights(listeners))
+        ours.sendmsg([hello(self.settings, 1)], rights(listeners))
         self.hello = ours
 
     def program(self) -> tuple[str, ...]:
@@ -177,13 +177,13 @@ class Daemon:
         self.bells.ring("events")
 
     def log_of(self, run: Run, *, file_blocks: int = FILE_BLOCKS, block_size: int = 65536, blocks: int = 8) -> Log:
-        return Log(self.boot, self.bells, run, file_blocks, block_size, blocks)
+        return Log(self.settings, self.bells, run, file_blocks, block_size, blocks)
 
     # HTTP
 
     def connect(self, *, unix: bool = False) -> http.client.HTTPConnection:
         if unix:
-            return UnixConnection(self.boot.http_socket, DEADLINE_S)
+            return UnixConnection(self.settings.http_socket, DEADLINE_S)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
 
     def ask(

@@ -27,16 +27,16 @@ class Log:
     """A log as the root writes it: the pump's part and the file thread's part."""
 
     def __init__(
-        self, boot: DaemonSettings, bells: Bells, run: Run, file_blocks: int, block_size: int, blocks: int
+        self, settings: DaemonSettings, bells: Bells, run: Run, file_blocks: int, block_size: int, blocks: int
     ) -> None:
         self._bells = bells
         self._run = run
         self.ring = RingWriter.new(
-            ring_path(boot.runtime_dir, run.id),
+            ring_path(settings.runtime_dir, run.id),
             run.id,
             RingShape(file_blocks, blocks, block_size),
         )
-        self.file = LogFileWriter(log_path(boot.data_dir, run.task_name, run.id), self.ring, file_blocks)
+        self.file = LogFileWriter(log_path(settings.data_dir, run.task_name, run.id), self.ring, file_blocks)
 
     def write(self, data: bytes, stream: int = STDOUT, at_ms: int | None = None) -> None:
         """Lines or parts of lines, then the bell."""

@@ -36,7 +36,7 @@ class Executed:
 
     program: str
     arguments: list[str]
-    boot: DaemonSettings
+    settings: DaemonSettings
     api: list[int] | None
     """The API server that was started ahead."""
     lock: int
@@ -71,11 +71,11 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with open(int(options["--start"]), "rb") as memory:
             start = json.load(memory)
         locks.extend((int(options["--place"]), int(options["--lock"])))
-        boot = DaemonSettings.from_dict(start["boot"])
-        roots.append(Executed(program, arguments, boot, start["api"], locks[-1], locks[-2], dict(os.environ)))
+        settings = DaemonSettings.from_dict(start["boot"])
+        roots.append(Executed(program, arguments, settings, start["api"], locks[-1], locks[-2], dict(os.environ)))
 
     monkeypatch.setattr(os, "execv", execv)
-    monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
+    monkeypatch.setattr(listening_sockets, "listen", lambda _settings: [])
     monkeypatch.setattr(runtime_directory, "candidates", lambda _environ, _euid: [str(shared_memory / "ringward")])
 
     def call(*args: str, config: str = CONFIG) -> Outcome:
@@ -92,23 +92,23 @@ def up(tmp_path: Path, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def boot_of(outcome: Outcome) -> DaemonSettings:
     assert outcome.executed, outcome.result.output
-    return outcome.executed.boot
+    return outcome.executed.settings
 
 
 def test_root_arguments(up: Up, tmp_path: Path, shared_memory: Path) -> None:
     """The root gets its settings, the lock, an isolated interpreter, and directories that only the user can enter."""
     outcome = up()
-    boot = boot_of(outcome)
+    settings = boot_of(outcome)
     assert outcome.executed
     assert outcome.executed.arguments[1:6] == ["-I", "-m", "ringward", "root", "--start"]
-    assert boot.data_dir == str(tmp_path / "data")
-    assert boot.config_path == str(tmp_path / "ringward.toml")
-    assert boot.http_socket == str(tmp_path / "data/ringward.sock")
-    assert boot.listen == [("127.0.0.1", 7464)]
-    assert (boot.workers, boot.shutdown_timeout_ms, boot.log_level) == (1, 8000, "info")
-    assert boot.runtime_dir == str(shared_memory / "ringward" / boot.daemon_id)
-    assert len(boot.token) == 64
-    for path in (boot.data_dir, boot.runtime_dir):
+    assert settings.data_dir == str(tmp_path / "data")
+    assert settings.config_path == str(tmp_path / "ringward.toml")
+    assert settings.http_socket == str(tmp_path / "data/ringward.sock")
+    assert settings.listen == [("127.0.0.1", 7464)]
+    assert (settings.workers, settings.shutdown_timeout_ms, settings.log_level) == (1, 8000, "info")
+    assert settings.runtime_dir == str(shared_memory / "ringward" / settings.daemon_id)
+    assert len(settings.token) == 64
+    for path in (settings.data_dir, settings.runtime_dir):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
     assert os.get_inheritable(outcome.executed.lock)
     assert (tmp_path / "data/lock").read_text() == f"{os.getpid()}\n"
@@ -166,16 +166,16 @@ def test_readiness_descriptor(up: Up) -> None:
 
 def test_copy_of_a_data_directory(up: Up, tmp_path: Path) -> None:
     """While the original's daemon runs, the copy gets its own identity and keeps it; the original keeps its own."""
-    boot = boot_of(up())
+    settings = boot_of(up())
     (tmp_path / "copy").mkdir(mode=0o700)
     shutil.copy(tmp_path / "data/id", tmp_path / "copy/id")
     copied = up("--data", str(tmp_path / "copy"))
     other = boot_of(copied)
     assert "is a copy of the data directory of a running daemon" in copied.result.output
-    assert other.daemon_id != boot.daemon_id
-    assert other.runtime_dir != boot.runtime_dir
+    assert other.daemon_id != settings.daemon_id
+    assert other.runtime_dir != settings.runtime_dir
     assert (tmp_path / "copy/id").read_text().strip() == other.daemon_id
-    assert (tmp_path / "data/id").read_text().strip() == boot.daemon_id
+    assert (tmp_path / "data/id").read_text().strip() == settings.daemon_id
 
 
 def test_command_line_overrides_the_configuration(up: Up, tmp_path: Path) -> None:
@@ -183,12 +183,17 @@ def test_command_line_overrides_the_configuration(up: Up, tmp_path: Path) -> Non
     config = (
         "[daemon]\ndata_dir='d'\nlog_level='debug'\nshutdown_timeout='1s'\n[http]\nlisten=[]\nsocket='s'\nworkers=2"
     )
-    boot = boot_of(up(config=config))
-    assert (boot.data_dir, boot.http_socket) == (str(tmp_path / "d"), str(tmp_path / "s"))
-    assert (boot.listen, boot.workers, boot.log_level, boot.shutdown_timeout_ms) == ([], 2, "debug", 1000)
-    boot = boot_of(up("--data", "other", "--listen", "127.0.0.1:0", "--listen", "[::1]:1", config=config))
-    assert boot.data_dir == str(tmp_path / "other")
-    assert boot.listen == [("127.0.0.1", 0), ("::1", 1)]
+    settings = boot_of(up(config=config))
+    assert (settings.data_dir, settings.http_socket) == (str(tmp_path / "d"), str(tmp_path / "s"))
+    assert (settings.listen, settings.workers, settings.log_level, settings.shutdown_timeout_ms) == (
+        [],
+        2,
+        "debug",
+        1000,
+    )
+    settings = boot_of(up("--data", "other", "--listen", "127.0.0.1:0", "--listen", "[::1]:1", config=config))
+    assert settings.data_dir == str(tmp_path / "other")
+    assert settings.listen == [("127.0.0.1", 0), ("::1", 1)]
 
 
 def test_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> None:
@@ -199,8 +204,8 @@ def test_data_directory_keeps_its_identity(up: Up, shared_memory: Path) -> None:
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), descriptor)
     second = boot_of(up())
-    assert second.daemon_id == first.executed.boot.daemon_id
-    assert second.token != first.executed.boot.token
+    assert second.daemon_id == first.executed.settings.daemon_id
+    assert second.token != first.executed.settings.token
     assert [path.name for path in (shared_memory / "ringward").iterdir()] == [second.daemon_id]
 
 
@@ -222,7 +227,7 @@ def test_signals_wait_for_the_root(up: Up, monkeypatch: pytest.MonkeyPatch) -> N
         execute(program, arguments)
 
     monkeypatch.setattr(os, "execv", execv)
-    monkeypatch.setattr(listening_sockets, "listen", lambda _boot: [])
+    monkeypatch.setattr(listening_sockets, "listen", lambda _settings: [])
     assert up().executed
     assert blocked >= {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -231,11 +236,17 @@ def test_signals_wait_for_the_root(up: Up, monkeypatch: pytest.MonkeyPatch) -> N
 def test_banner(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     """The banner has the configuration and the addresses, but not the generated password, which would be logged."""
     outcome = up("--listen", "127.0.0.1:1")
-    boot = boot_of(outcome)
-    for text in (boot.config_path, boot.data_dir, "http://127.0.0.1:1\n", "1 task, 2 services", "ringward password"):
+    settings = boot_of(outcome)
+    for text in (
+        settings.config_path,
+        settings.data_dir,
+        "http://127.0.0.1:1\n",
+        "1 task, 2 services",
+        "ringward password",
+    ):
         assert text in outcome.result.stdout
-    assert boot.password not in outcome.result.output
-    assert (boot.password_ephemeral, len(boot.password)) == (True, 24)
+    assert settings.password not in outcome.result.output
+    assert (settings.password_ephemeral, len(settings.password)) == (True, 24)
     monkeypatch.setenv("RINGWARD_PASSWORD", "open-sesame")
     outcome = up("--data", "d2")
     assert outcome.executed
@@ -247,16 +258,16 @@ def test_banner(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_banner_as_json(up: Up) -> None:
     """The JSON banner is one line with the same facts, without the generated password."""
     outcome = up("--listen", "127.0.0.1:1", "--json")
-    boot = boot_of(outcome)
+    settings = boot_of(outcome)
     document = json.loads(outcome.result.stdout)
     assert document["addresses"] == ["http://127.0.0.1:1"]
     assert (document["config"], document["dataDir"], document["socket"]) == (
-        boot.config_path,
-        boot.data_dir,
-        boot.http_socket,
+        settings.config_path,
+        settings.data_dir,
+        settings.http_socket,
     )
     assert (document["tasks"], document["services"]) == (1, 2)
-    assert boot.password not in outcome.result.output
+    assert settings.password not in outcome.result.output
 
 
 def test_invalid_configuration(up: Up, tmp_path: Path) -> None:

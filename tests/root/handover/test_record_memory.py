@@ -223,8 +223,8 @@ def test_record_of_a_wrong_shape(record: Record, tmp_path: Path, place: str, dat
     seq = max(dict(records._intact_copies(record.fd, PLACES[place])))
     records._write(record.fd, PLACES[place], seq, data)
     log = RecordedLog()
-    boot = replace(BOOT, runtime_dir=str(tmp_path))
-    assert recover_stored({"R": [os.dup(record.fd)]}, boot, log) == ([], ["R"])
+    settings = replace(BOOT, runtime_dir=str(tmp_path))
+    assert recover_stored({"R": [os.dup(record.fd)]}, settings, log) == ([], ["R"])
     assert "cannot continue R: " in log.text
 
 

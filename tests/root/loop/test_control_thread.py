@@ -70,16 +70,16 @@ def bell(tmp_path: Path) -> Iterator[DoorbellServer]:
 
 
 @pytest.fixture
-def boot(tmp_path: Path) -> DaemonSettings:
+def settings(tmp_path: Path) -> DaemonSettings:
     return replace(BOOT, runtime_dir=str(tmp_path))
 
 
-def test_api_cannot_send_commands(bell: DoorbellServer, boot: DaemonSettings, tmp_path: Path) -> None:
+def test_api_cannot_send_commands(bell: DoorbellServer, settings: DaemonSettings, tmp_path: Path) -> None:
     """No message of the API server, which talks to untrusted clients, makes the root do anything."""
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
-    scheduler, api = (Helper(name, name, boot, []) for name in ("scheduler", "gunicorn"))
-    control = ControlThread(boot, log, pump, bell, {}, (scheduler, api))
+    scheduler, api = (Helper(name, name, settings, []) for name in ("scheduler", "gunicorn"))
+    control = ControlThread(settings, log, pump, bell, {}, (scheduler, api))
     frame = encode({"op": "spawn", "spawn": vars(spawn("R"))})
     control._on_messages(api, memoryview(frame))
     assert not control._processes.live
@@ -96,12 +96,12 @@ def test_api_cannot_send_commands(bell: DoorbellServer, boot: DaemonSettings, tm
     assert obeyed == operations
 
 
-def test_last_messages_of_a_scheduler(bell: DoorbellServer, boot: DaemonSettings, tmp_path: Path) -> None:
+def test_last_messages_of_a_scheduler(bell: DoorbellServer, settings: DaemonSettings, tmp_path: Path) -> None:
     """A stop that the scheduler sent before its end is carried out, however many messages precede it."""
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
-    scheduler, api = (Helper(name, name, boot, []) for name in ("scheduler", "gunicorn"))
-    control = ControlThread(boot, log, pump, bell, {}, (scheduler, api))
+    scheduler, api = (Helper(name, name, settings, []) for name in ("scheduler", "gunicorn"))
+    control = ControlThread(settings, log, pump, bell, {}, (scheduler, api))
     stopped_runs: list[str] = []
     control._operations["stop"] = lambda frame: stopped_runs.append(frame["run"])
     runs = [f"{number:026}" for number in range(500)]
@@ -186,14 +186,14 @@ def test_end_of_a_run_retries_starts(tmp_path: Path) -> None:
 
 
 def test_unkillable_helper(
-    bell: DoorbellServer, boot: DaemonSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bell: DoorbellServer, settings: DaemonSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shutdown does not wait indefinitely for a helper that even SIGKILL cannot end, such as one hung on a disk."""
     monkeypatch.setattr("supervisor.root.loop.control_thread._HELPER_END_S", 0.05)
     log = _Log()
     pump = Pump(str(tmp_path), "D", bell, FileThread(log, 2, DiskSpace(str(tmp_path), 0)))
-    scheduler, api = (Helper(name, name, boot, []) for name in ("scheduler", "gunicorn"))
-    control = ControlThread(boot, log, pump, bell, {}, (scheduler, api))
+    scheduler, api = (Helper(name, name, settings, []) for name in ("scheduler", "gunicorn"))
+    control = ControlThread(settings, log, pump, bell, {}, (scheduler, api))
     with subprocess.Popen(["sleep", "1000"], start_new_session=True) as process:
         scheduler.pid, scheduler.pidfd = process.pid, os.pidfd_open(process.pid)
         with traced(process.pid):

@@ -37,10 +37,10 @@ class Watched:
         self.path = path
         self.log = Lines()
         data_directory.prepare(str(path))
-        boot = replace(BOOT, data_dir=str(path), daemon_id=ID, run_token_key=KEY)
+        settings = replace(BOOT, data_dir=str(path), daemon_id=ID, run_token_key=KEY)
         self.lock = data_directory.take_lock(str(path))
-        data_directory.store_identity(boot)
-        self.check = DataDirectoryMonitor(boot, self.lock, self.log).check
+        data_directory.store_identity(settings)
+        self.check = DataDirectoryMonitor(settings, self.lock, self.log).check
 
     def content(self) -> dict[str, str]:
         return {path.name: path.read_text() for path in self.path.iterdir()}

@@ -207,7 +207,7 @@ def run_many(root: SteppedRoot, count: int) -> tuple[list[str], int]:
         assert root.ended()["lines"] >= 30_000
         root.ask({"op": "ack", "runs": ["R"]})
         root.let_pass(1)
-    return [name for name in os.listdir(root.boot.runtime_dir) if "R" in name], len(os.listdir("/proc/self/fd"))
+    return [name for name in os.listdir(root.settings.runtime_dir) if "R" in name], len(os.listdir("/proc/self/fd"))
 
 
 def states(root: SteppedRoot) -> list[tuple[str, str | None]]:

@@ -99,7 +99,7 @@ def test_stopped_helper_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Monk
     helper = Helper("gunicorn", "api.serve", DaemonSettings.from_dict(settings), [])
     assert not helper.replace(0.0)
     assert (helper.replaced, helper.kill_at_s) == (False, None)
-    helper.boot = DaemonSettings.from_dict({**settings, "workers": 5})
+    helper.settings = DaemonSettings.from_dict({**settings, "workers": 5})
     ours, theirs = socket.socketpair()
     pidfd, output = os.pidfd_open(os.getpid()), os.open(os.devnull, os.O_RDONLY)
     monkeypatch.setattr(child_process, "start", lambda *_: ChildProcess(os.getpid(), pidfd, ours, output))

@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Iterator[SteppedRoot]:
 
 def request(root: SteppedRoot, **more: Any) -> Message:
     """Return a request for the run R, which adds a line to the file `side`."""
-    command = ["/bin/sh", "-c", f"echo $0 >> {root.boot.runtime_dir}/side; sleep 1000", "once"]
+    command = ["/bin/sh", "-c", f"echo $0 >> {root.settings.runtime_dir}/side; sleep 1000", "once"]
     fields = {"run": "R", "task": "t", "argv": command, "env": {}, "log": root.log_path}
     return {**fields, "log_max_bytes": 1 << 20, "stop_signal": 15, "grace_ms": 1000, **more}
 
@@ -41,7 +41,7 @@ def state(root: SteppedRoot) -> State:
 
 def started_once(root: SteppedRoot) -> bool:
     """Wait for the command; return whether one process has executed it."""
-    side = Path(root.boot.runtime_dir, "side")
+    side = Path(root.settings.runtime_dir, "side")
     root.until(lambda: side.exists() and bool(side.read_text()), "the command")
     return side.read_text() == "once\n" and [message["op"] for message in root.sent].count("started") == 1
 
@@ -60,7 +60,7 @@ def test_announced_run_starts_by_its_digest(root: SteppedRoot) -> None:
 def test_unknown_request(root: SteppedRoot, case: str) -> None:
     """The root asks for a request that it does not have, and starts the run once when the whole request arrives."""
     if case == "announced with another request":
-        announce(root, request(root, argv=["/bin/sh", "-c", f"echo other >> {root.boot.runtime_dir}/side"]))
+        announce(root, request(root, argv=["/bin/sh", "-c", f"echo other >> {root.settings.runtime_dir}/side"]))
     elif case == "announced by another scheduler":
         announce(root, request(root))
         root.ask({"op": "snapshot"})
@@ -84,7 +84,7 @@ def test_stop_before_the_whole_request(root: SteppedRoot, force: bool) -> None:
     assert not root.live
     root.ask({"op": "ack", "runs": ["R"]})
     assert state(root) is State.UNKNOWN
-    assert not os.path.exists(f"{root.boot.runtime_dir}/side")
+    assert not os.path.exists(f"{root.settings.runtime_dir}/side")
 
 
 def test_scheduler_replaced_before_the_whole_request(root: SteppedRoot) -> None:
@@ -106,7 +106,7 @@ def test_rejected_run_was_announced(root: SteppedRoot) -> None:
     report = root.report()
     assert report is not None
     assert (report["cause"], report["reason"]) == ("start_failed", "could not start: no such user")
-    assert not os.path.exists(f"{root.boot.runtime_dir}/side")
+    assert not os.path.exists(f"{root.settings.runtime_dir}/side")
 
 
 def test_latest_announced_requests_are_kept(root: SteppedRoot) -> None:

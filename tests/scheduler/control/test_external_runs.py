@@ -70,7 +70,7 @@ def test_beginning_and_end(bench: Reports) -> None:
     (run,) = bench.runs()
     assert (run.end_reason, run.exit_code, run.lines, run.triggered_by) == ("succeeded", 3, 2, "api")
     assert (run.started_at, run.ended_at) == (START, START + 5000)
-    reader = LogReader(ring_path(bench.boot.runtime_dir, run.id), log_path(bench.boot.data_dir, "t", run.id))
+    reader = LogReader(ring_path(bench.settings.runtime_dir, run.id), log_path(bench.settings.data_dir, "t", run.id))
     assert [batch.text for batch in reader.read_batches(0, 10, 1000).lines] == [b"one\ntwo"]
     assert bench.root.sent == []
 

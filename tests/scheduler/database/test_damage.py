@@ -30,9 +30,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         open_writer(self.path).close()
-        boot = replace(BOOT, data_dir=os.path.dirname(self.path))
+        settings = replace(BOOT, data_dir=os.path.dirname(self.path))
         reading = LongReads(self.loop, self.path, lambda _damage: None)
-        self.damage = DamageMonitor(self.loop, boot, reading, Log("test"), self)
+        self.damage = DamageMonitor(self.loop, settings, reading, Log("test"), self)
 
     def database_doubted(self, doubted: bool) -> None:
         self.reported.append(doubted)

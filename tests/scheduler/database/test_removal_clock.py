@@ -94,11 +94,11 @@ def test_reboot() -> None:
     clocks = FakeClock(START_MS)
     clock = RemovalClock(Loop(clocks), "boot", None)
     stored = clock.state()
-    clocks.wall, clocks.boot = START_MS + 30 * DAY_MS, 10.0
+    clocks.wall, clocks.settings = START_MS + 30 * DAY_MS, 10.0
     clock = RemovalClock(Loop(clocks), "another boot", stored)
     assert clock.earliest_ms() == START_MS
     clocks.advance_ms(HOUR_MS)
     assert clock.earliest_ms() == clocks.wall
     stored = clock.state()
-    clocks.wall, clocks.boot = clocks.wall + DAY_MS // 2, 10.0
+    clocks.wall, clocks.settings = clocks.wall + DAY_MS // 2, 10.0
     assert RemovalClock(Loop(clocks), "one more", stored).earliest_ms() == clocks.wall

@@ -80,7 +80,7 @@ class FlowBench(Bench):
 
     def reload(self, text: str) -> None:
         """Apply another configuration, as far as it changes or adds tasks."""
-        path = Path(self.boot.config_path)
+        path = Path(self.settings.config_path)
         path.write_text(text)
         self.config = load(str(path))
         for task in self.config.tasks.values():

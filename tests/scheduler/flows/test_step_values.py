@@ -71,7 +71,7 @@ def test_values_of_earlier_steps(bench: Make) -> None:
     harness.ends("c")
     harness.loop.round(0)
     harness.settle()
-    assert not list(Path(harness.boot.runtime_dir).glob(".files/*"))
+    assert not list(Path(harness.settings.runtime_dir).glob(".files/*"))
     assert harness.end_of(run) == ("succeeded", 0)
 
 

@@ -123,7 +123,7 @@ def test_success_ends_at_once(desk: LauncherBench) -> None:
     desk.turn()
     assert desk.row(run).end_reason == "succeeded"
     assert desk.watcher.open == {}
-    assert not os.listdir(f"{desk.boot.data_dir}/launches")
+    assert not os.listdir(f"{desk.settings.data_dir}/launches")
 
 
 @pytest.mark.parametrize(("status", "cause"), [(KILLED, None), (FAILED, None), (0, "stop"), (KILLED, "timeout")])
@@ -207,7 +207,7 @@ def test_daemon_death(desk: LauncherBench) -> None:
     The current configuration does not matter, and nothing runs beside the job.
     """
     run = desk.running()
-    path = Path(desk.boot.config_path)
+    path = Path(desk.settings.config_path)
     path.write_text('[tasks.t]\nrun = "false"\n')
     desk.another()
     assert desk.waits(run)
@@ -243,7 +243,7 @@ def test_unconfirmed_start(desk: LauncherBench) -> None:
 def test_copied_data_directory(desk: LauncherBench) -> None:
     """A daemon with a copied data directory leaves the jobs of the original alone."""
     run = desk.running()
-    path = Path(desk.boot.data_dir, "launches", run.id)
+    path = Path(desk.settings.data_dir, "launches", run.id)
     path.write_text(path.read_text().replace('"daemon": "D"', '"daemon": "E"'))
     desk.another()
     assert desk.row(run).end_reason == "crashed"
@@ -288,7 +288,7 @@ def test_new_scheduler(desk: LauncherBench) -> None:
 
 def test_unwritable_job_record(desk: LauncherBench) -> None:
     """If the record for stopping a job cannot be written, the job is not started and the run has the reason."""
-    Path(desk.boot.data_dir, "launches").write_text("in the way")
+    Path(desk.settings.data_dir, "launches").write_text("in the way")
     run = desk.trigger("t")
     desk.turn()
     (frame,) = (desk.root.request(frame) for frame in desk.root.sent if frame["op"] == "spawn")

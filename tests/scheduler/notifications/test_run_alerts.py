@@ -25,8 +25,8 @@ class Alerts(Bench):
         super().__init__(directory, '[tasks.t]\nrun = "true"\nsilence_alert = "10m"\n', self.clock)
         self.alerts = RunAlerts(self.core, self.notifications)
         self.run: LiveRun = self.trigger("t")
-        Path(ring_path(self.boot.runtime_dir, self.run.id)).parent.mkdir(exist_ok=True)
-        self.ring = RingWriter.new(ring_path(self.boot.runtime_dir, self.run.id), self.run.id, RingShape(0))
+        Path(ring_path(self.settings.runtime_dir, self.run.id)).parent.mkdir(exist_ok=True)
+        self.ring = RingWriter.new(ring_path(self.settings.runtime_dir, self.run.id), self.run.id, RingShape(0))
         self.alerts.run_is_running(self.run, self.clock.wall)
 
     def prints(self) -> None:

@@ -131,7 +131,7 @@ def test_watcher_gets_the_files_of_all_tasks(make: Make) -> None:
     harness = make(WATCHED + OTHER + '[tasks.more]\nrun = "true"\non_change = ["/a", "/b/*"]\nsettle = "1s"\n')
     settle = harness.config.tasks["load"].settle_ms
     tasks = {"load": (["/in/*"], settle), "more": (["/a", "/b/*"], 1000)}
-    assert harness.files.sent == [WatchFiles(f"{harness.boot.data_dir}/on_change", tasks)]
+    assert harness.files.sent == [WatchFiles(f"{harness.settings.data_dir}/on_change", tasks)]
 
 
 def test_no_watcher_without_on_change(make: Make) -> None:

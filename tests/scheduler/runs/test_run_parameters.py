@@ -151,7 +151,7 @@ def test_lost_secrets(task: Task) -> None:
 
 
 def kept_secrets(harness: Bench) -> dict[str, Any]:
-    folder = Path(harness.boot.data_dir, "secrets")
+    folder = Path(harness.settings.data_dir, "secrets")
     return {path.name: json.loads(path.read_text()) for path in folder.iterdir()} if folder.exists() else {}
 
 
@@ -201,7 +201,7 @@ def test_unstored_run_leaves_no_secret(bench: Callable[[str], Bench]) -> None:
     arguments = {"task": "t", "run": run_id, "triggered_by": "api", "by": "me", "params": {"TOKEN": SECRET}}
     operations_of(RunOperations(harness.core, harness.engine, harness.units, {}))["trigger"](arguments, answers.append)
     harness.loop.round(0)
-    PrivateData(harness.boot).secrets.keep(run_id, {"TOKEN": SECRET})  # the store had written this before it failed
+    PrivateData(harness.settings).secrets.keep(run_id, {"TOKEN": SECRET})  # the store had written this before it failed
     harness.store.fail(DiskFull("full"))
     finish(harness)
     assert (answers[0]["status"], kept_secrets(harness)) == (503, {})
@@ -212,7 +212,7 @@ def test_failing_secret_storage(bench: Callable[[str], Bench]) -> None:
     harness = bench(PARAMS.replace('run = "x"', 'run = "x"\nretry_attempts = 1\nretry_delay = "0s"'))
     run_id, _ = triggered(harness, TOKEN=SECRET)
     harness.started(run_id)
-    folder = Path(harness.boot.data_dir, "secrets")
+    folder = Path(harness.settings.data_dir, "secrets")
     folder.rename(folder.with_name("away"))
     folder.write_text("")  # not a directory, so nothing can be created or removed in it
     harness.exited(run_id, status=256)
@@ -232,9 +232,9 @@ def test_scheduler_restart(bench: Callable[[str], Bench]) -> None:
     """A waiting run keeps its secrets, files without a run are removed, and a run without its secret fails."""
     harness = bench(PARAMS + "max_concurrent = 1\n")
     _first, second, third = (triggered(harness, TOKEN=SECRET, A=name)[0] for name in "xyz")
-    PrivateData(harness.boot).secrets.forget(third)
-    PrivateData(harness.boot).secrets.keep(new_ulid(), {"TOKEN": SECRET})
-    Path(harness.boot.data_dir, "secrets", f"{second}.new").write_text("half")
+    PrivateData(harness.settings).secrets.forget(third)
+    PrivateData(harness.settings).secrets.keep(new_ulid(), {"TOKEN": SECRET})
+    Path(harness.settings.data_dir, "secrets", f"{second}.new").write_text("half")
     harness.take_up(first=False)
     known_runs = read(harness.store.database, {"instances": [], "exits": [], "ending": False, "cgroups": None})
     change = harness.committer.change()
@@ -272,7 +272,7 @@ def test_changed_definition(bench: Callable[[str], Bench]) -> None:
 
 
 def load_task(harness: Bench, keys: str) -> Task:
-    path = Path(harness.boot.data_dir, "other.toml")
+    path = Path(harness.settings.data_dir, "other.toml")
     path.write_text(f'[tasks.t]\nrun = "x"\n{keys}\n')
     path.chmod(0o600)
     return load(str(path)).tasks["t"]

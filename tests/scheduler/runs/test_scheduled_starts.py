@@ -76,8 +76,8 @@ class Schedules(Bench):
         self.begin(first=first)
 
     def rewrite(self, text: str) -> None:
-        Path(self.boot.config_path).write_text(text)
-        self.config = load(self.boot.config_path)
+        Path(self.settings.config_path).write_text(text)
+        self.config = load(self.settings.config_path)
 
     def look(self) -> None:
         """Run one round of the loop, which fires due schedules."""

@@ -65,9 +65,9 @@ def listens(address: str | tuple[str, int]) -> bool:
 
 
 def redefine(harness: Bench, text: str) -> None:
-    (Path(harness.boot.config_path)).write_text(text)
+    (Path(harness.settings.config_path)).write_text(text)
     change = harness.committer.change()
-    harness.controller.replace(harness.units["s"], load(harness.boot.config_path).services["s"], change)
+    harness.controller.replace(harness.units["s"], load(harness.settings.config_path).services["s"], change)
     harness.committer.commit(change)
     harness.store.work_all()
 

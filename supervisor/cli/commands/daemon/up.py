@@ -109,7 +109,7 @@ def _prepare(
             daemon_id, runtime = _identified(directory, http_socket, shared=shared)
             undone.enter_context(runtime_directory.removed_unless_started(runtime))
             allow(directory, allowed=new_history)
-            boot = DaemonSettings(
+            daemon_settings = DaemonSettings(
                 daemon_id=daemon_id,
                 data_dir=directory,
                 runtime_dir=runtime.path,
@@ -130,12 +130,12 @@ def _prepare(
                 **configured_settings(config, resolved),
             )
             try:
-                api_access.share(boot)
+                api_access.share(daemon_settings)
             except OSError as err:
                 raise data_directory.unusable(directory, err) from err
             warnings = [*config.warnings, *advice.advised_soon(config, os.environ)]
-            _banner(boot, config, resolved.password, api_user, warnings, as_json=as_json)
-            _become_root(boot, config, (*locks, runtime.lock), ready_fd)
+            _banner(daemon_settings, config, resolved.password, api_user, warnings, as_json=as_json)
+            _become_root(daemon_settings, config, (*locks, runtime.lock), ready_fd)
 
 
 class _Ended(BaseException):
@@ -272,7 +272,7 @@ def _not_an_address(text: str, err: "InvalidValue") -> click.BadParameter:
 
 
 def _banner(
-    boot: "DaemonSettings",
+    daemon_settings: "DaemonSettings",
     config: "Config",
     password: "Password",
     api_user: "ApiUser",
@@ -289,9 +289,9 @@ def _banner(
             {
                 "version": VERSION,
                 "config": config.path,
-                "dataDir": boot.data_dir,
-                "addresses": [_url(boot, host, port) for host, port in boot.listen],
-                "socket": boot.http_socket,
+                "dataDir": daemon_settings.data_dir,
+                "addresses": [_url(daemon_settings, host, port) for host, port in daemon_settings.listen],
+                "socket": daemon_settings.http_socket,
                 "password": password.origin,
                 "tasks": len(config.tasks),
                 "services": len(config.services),
@@ -305,9 +305,9 @@ def _banner(
         hint = f"{password.value} ({hint})" if sys.stdout.isatty() else f"{hint}; print it with: ringward password"
     facts = {
         "config": config.path,
-        "data": boot.data_dir,
-        "address": ", ".join(_url(boot, host, port) for host, port in boot.listen) or "none",
-        "socket": boot.http_socket,
+        "data": daemon_settings.data_dir,
+        "address": ", ".join(_url(daemon_settings, host, port) for host, port in daemon_settings.listen) or "none",
+        "socket": daemon_settings.http_socket,
         "password": hint,
         "defined": f"{counted(len(config.tasks), 'task')}, {counted(len(config.services), 'service')}",
     }
@@ -328,19 +328,21 @@ def _print_line(facts: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-def _url(boot: "DaemonSettings", host: str, port: int) -> str:
-    scheme = "https" if boot.tls_cert else "http"
+def _url(daemon_settings: "DaemonSettings", host: str, port: int) -> str:
+    scheme = "https" if daemon_settings.tls_cert else "http"
     shown = f"[{host}]" if ":" in host else host
     if not port:
         return f"{scheme}://{shown} (any free port)"
-    return f"{scheme}://{shown}:{port}{boot.base_path}"
+    return f"{scheme}://{shown}:{port}{daemon_settings.base_path}"
 
 
-def _become_root(boot: "DaemonSettings", config: "Config", locks: "Sequence[int]", ready: int | None) -> None:
+def _become_root(
+    daemon_settings: "DaemonSettings", config: "Config", locks: "Sequence[int]", ready: int | None
+) -> None:
     """Bind the addresses, and replace this process by the root. Settings are passed in memory: they contain secrets.
 
     Args:
-        boot: the settings.
+        daemon_settings: the settings.
         config: the configuration, for the scheduler.
         locks: the descriptors that lock the data directory and the runtime directory.
         ready: receives a line when the daemon is ready.
@@ -358,26 +360,26 @@ def _become_root(boot: "DaemonSettings", config: "Config", locks: "Sequence[int]
     # From now on signals wait for the root. They would end this process, or Python with a traceback.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - signal_sets.KEPT)
     try:
-        killed = stale_helpers.end(boot.runtime_dir)
+        killed = stale_helpers.end(daemon_settings.runtime_dir)
         if killed:
             names = ", ".join(map(str, killed))
             say(f"ended stale helpers of a killed supervisor: {names}")
         api = early_api_server.started()
         if api is not None:
             stale_helpers.note(
-                boot.runtime_dir, stale_helpers.API, api.pid
+                daemon_settings.runtime_dir, stale_helpers.API, api.pid
             )  # before it has state that the next start would miss
-        listeners = listen(boot)
-        data_directory.store_identity(boot)
+        listeners = listen(daemon_settings)
+        data_directory.store_identity(daemon_settings)
         with contextlib.suppress(
             OSError
         ):  # ENOSPC: one of two copies suffices; without any, the scheduler reads the files
-            config_copy.keep(config, boot, applied=True)
+            config_copy.keep(config, daemon_settings, applied=True)
         if api is not None:
-            early_api_server.say_hello(api, boot, listeners)
+            early_api_server.say_hello(api, daemon_settings, listeners)
         fds = [sock.fileno() for sock in listeners]
         server = None if api is None else [api.pid, api.pidfd, api.sock.fileno(), api.output]
-        memory = _in_memory({"boot": boot.to_dict(), "listeners": fds, "api": server})
+        memory = _in_memory({"boot": daemon_settings.to_dict(), "listeners": fds, "api": server})
         os.environ.pop(VARIABLE, None)
         arguments = [*RINGWARD, "root", "--start", str(memory), "--lock", str(locks[0]), "--place", str(locks[1])]
         if ready is not None:
@@ -387,7 +389,7 @@ def _become_root(boot: "DaemonSettings", config: "Config", locks: "Sequence[int]
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - no shell is wanted
     except AddressInUse as err:
         remedy = "use another address with --listen"
-        if "listen" not in boot.overridden:
+        if "listen" not in daemon_settings.overridden:
             remedy = f"to take a free port, run: {shlex.join([*sys.argv, '--listen', '127.0.0.1:0'])}"
         raise Failure(f"{err}; {remedy}", exit_codes.OS_ERROR) from err
     except CannotListen as err:
