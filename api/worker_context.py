@@ -16,6 +16,7 @@ from api.auth.authentication import Authenticator, execute_command
 from api.host_info.host_facts import System
 from api.host_info.sample_events import NewestSample
 from api.read_threads import DatabaseReads, LogFileReads, LogSearches
+from api.schemas.status_page import KeptPage
 from api.schemas.task_list import TaskList
 from api.server.thread_pool import Threads
 from api.streams.raw_log import Layouts
@@ -103,6 +104,8 @@ class Context:
     scheduler: SchedulerProbe = field(default_factory=SchedulerProbe)
     searches: LogSearches = field(default_factory=LogSearches)
     tasks: TaskList = field(default_factory=TaskList)
+    status_page: KeptPage = field(default_factory=KeptPage)
+    """The public status page."""
     lag_s: float = 0.0
     """Latest measured delay of the worker's event loop."""
     samples: NewestSample = field(init=False)

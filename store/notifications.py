@@ -1,8 +1,23 @@
-"""Notifications for people. Repeats within a time window share one notification, which counts them."""
+"""Notifications for people, and incidents for the public.
+
+Repeats within a time window share one notification, which counts them. Incidents are the notes of acknowledgements that
+their authors made public, for the status page. They are one JSON value of the daemon, because they are few.
+"""
 
 from typing import NamedTuple
 
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
+
+from store.daemon_values import get_meta, set_meta
 from store.database import Database
+from store.runs.daily_outcomes import DAY_MS
+
+INCIDENT_DAYS = 90
+"""Number of days for which an incident is kept after its end."""
+MOST_INCIDENTS = 200
+"""Maximum number of incidents; the oldest are dropped first."""
+_INCIDENTS = "public incidents"
 
 
 class Notification(NamedTuple):
@@ -130,3 +145,49 @@ def mark(db: Database, notification_id: str, read_at: int | None) -> bool:
 def mark_all(db: Database, read_at: int) -> int:
     """Mark all unread notifications as read; return their number."""
     return db.execute("UPDATE notifications SET read_at = ? WHERE read_at IS NULL", [read_at])
+
+
+class PublicIncident(Struct, frozen=True, kw_only=True):
+    """A failure that the public may read about; times are in milliseconds since the epoch."""
+
+    task_name: str
+    text: str
+    started_at: int
+    """When it was made public, not when the unit failed."""
+    ended_at: int | None = None
+    """When the unit was healthy again, or the acknowledgement was withdrawn; None: it is open."""
+
+
+def public_incidents(db: Database) -> list[PublicIncident]:
+    """Return all incidents, oldest first."""
+    return convert(get_meta(db, _INCIDENTS, []), list[PublicIncident])
+
+
+def publish_incident(db: Database, task_name: str, text: str, now_ms: int) -> None:
+    """Open an incident, or change the text of the open one."""
+    incidents = public_incidents(db)
+    for index, incident in enumerate(incidents):
+        if incident.task_name == task_name and incident.ended_at is None:
+            incidents[index] = replace(incident, text=text)
+            break
+    else:
+        incidents.append(PublicIncident(task_name=task_name, text=text, started_at=now_ms))
+    _store_incidents(db, incidents, now_ms)
+
+
+def end_incident(db: Database, task_name: str, now_ms: int) -> None:
+    """End the open incident of a unit, if there is one."""
+    incidents = public_incidents(db)
+    ended = [
+        replace(incident, ended_at=now_ms)
+        if incident.task_name == task_name and incident.ended_at is None
+        else incident
+        for incident in incidents
+    ]
+    if ended != incidents:
+        _store_incidents(db, ended, now_ms)
+
+
+def _store_incidents(db: Database, incidents: list[PublicIncident], now_ms: int) -> None:
+    kept = [one for one in incidents if one.ended_at is None or one.ended_at > now_ms - INCIDENT_DAYS * DAY_MS]
+    set_meta(db, _INCIDENTS, to_builtins(kept[-MOST_INCIDENTS:]))

@@ -1,6 +1,7 @@
 """The time that instances of services spent in each state, by UTC day, and their newest state changes."""
 
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from store.connection import Connection
@@ -23,6 +24,7 @@ WHERE state < {FIRST_ACTIVE} AND task_name = ? AND created_at >= ? AND triggered
 UNION ALL SELECT count(*) FROM runs INDEXED BY runs_active
 WHERE state >= {FIRST_ACTIVE} AND task_name = ? AND created_at >= ? AND triggered_by = 'service'
 """  # noqa: S608 - constants
+_KINDS = {"running": "up_ms", "stopped": "stopped_ms", "exited": "stopped_ms"}
 _FINE_MS = 5000
 """Interval of the host's samples in ms, which a live daemon stores continuously."""
 
@@ -34,6 +36,14 @@ class StateTime(NamedTuple):
     instance_index: int
     state: str
     ms: int
+
+
+class Uptime(NamedTuple):
+    """Times in ms."""
+
+    up_ms: int = 0
+    down_ms: int = 0
+    stopped_ms: int = 0
 
 
 class StateChange(NamedTuple):
@@ -110,6 +120,33 @@ def state_times(db: Database | Connection, name: str, first_day: int) -> list[St
         [name, first_day],
     )
     return [StateTime._make(row) for row in rows]
+
+
+def times_until(db: Connection, name: str, first_day: int, now_ms: int) -> list[StateTime]:
+    """Return the same with the time in the current states, which is not stored yet."""
+    times = state_times(db, name, first_day)
+    for index, state, since in db.rows(
+        "SELECT instance_index, state, since FROM instances WHERE task_name = ?", [name]
+    ):
+        for day, ms in days_between(max(since, first_day * DAY_MS), now_ms):
+            times.append(StateTime(day, index, state, ms))
+    return times
+
+
+def sum_times(times: Iterable[StateTime]) -> Uptime:
+    """Return the total times up, down and stopped."""
+    sums = Counter[str]()
+    for spent in times:
+        sums[_KINDS.get(spent.state, "down_ms")] += spent.ms
+    return Uptime(**sums)
+
+
+def by_day(times: Iterable[StateTime]) -> dict[int, Uptime]:
+    """Return the total times of each day, oldest first."""
+    days = defaultdict[int, list[StateTime]](list)
+    for spent in times:
+        days[spent.day].append(spent)
+    return {day: sum_times(days[day]) for day in sorted(days)}
 
 
 def changes(db: Database | Connection, name: str) -> list[StateChange]:

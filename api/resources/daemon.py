@@ -75,6 +75,7 @@ def get_daemon(context: Context, call: Call) -> None:
             config_warnings=[*info.get("config_warnings", ()), *info.get("config_advice", ())],
             config_advice=info.get("config_advice", []),
             timezone=info.get("timezone") or UNSET,
+            public_units=[] if settings.status_page is None else settings.public,
             scheduler_active=answer is not None,
             starting=starting,
             database_problem=UNSET if problem is None else problem["detail"],

@@ -1,8 +1,12 @@
 """Handlers for the public state of tasks and services (``[http] public``): a page and badges, without authentication.
 
-They disclose a name and a state, and nothing else. Any other name gets the same 404, whether it exists or not.
+The badges disclose a name and a state, and nothing else. With ``[http.status_page]``, the page also shows 90 days and
+public incidents (api.schemas.status_page). Any other name gets the same 404, whether it exists or not.
 """
 
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from msgspec import UNSET
@@ -12,8 +16,14 @@ from api.errors import ApiError
 from api.operations.guard import HTML_POLICY
 from api.operations.operation import Access, Call, Content, Operation
 from api.schemas.records import Task
+from api.schemas.status_page import DAYS, MOST_INCIDENTS, PublicUnit, page_html
 from api.schemas.task_view import find_unit
 from api.worker_context import Context
+from store import service_uptime
+from store.database import Database
+from store.notifications import PublicIncident, public_incidents
+from store.runs import daily_outcomes
+from store.runs.daily_outcomes import DAY_MS
 from store.runs.phases import FAILURES
 
 _NOT_PUBLISHED = "Not published"
@@ -25,13 +35,15 @@ _SERVICES = {
     "backoff": ("restarting", "warn"),
     "fatal": ("down", "bad"),
 }
+_START_MS = 1000
+"""A service that was down for less than this on a day only started."""
 _LETTER_PX = 7
 _PAD_PX = 12
 _TEXT = {"type": "string"}
 
 
 def _state(task: Task) -> tuple[str, str]:
-    """Return the state as text, and its tone."""
+    """Return the state of a unit as text, and its tone."""
     if task.kind == "service":
         if task.flapping is True:
             return "flapping", "bad"
@@ -44,6 +56,46 @@ def _state(task: Task) -> tuple[str, str]:
         return "never ran", "mute"
     reason = str(task.last_run.end_reason)
     return reason.replace("_", " "), "good" if reason == "succeeded" else "bad" if reason in FAILURES else "mute"
+
+
+def _units(db: Database, names: Iterable[str], now_ms: int, *, with_history: bool) -> list[PublicUnit]:
+    """Return the configured units of these names."""
+    units = []
+    for name in names:
+        task = find_unit(db, name)
+        if task is not None:
+            by_day = _parts(db, task, now_ms) if with_history else {}
+            days = [_share(by_day.get(now_ms // DAY_MS - ago)) for ago in range(DAYS - 1, -1, -1)]
+            whole = _share([sum(parts) for parts in zip(*by_day.values(), strict=True)] or None)
+            units.append(PublicUnit(name, task.kind, *_state(task), days, whole))
+    return units
+
+
+def _parts(db: Database, task: Task, now_ms: int) -> dict[int, list[int]]:
+    """Return what was good and what was bad on each day: times of a service, or runs of a task."""
+    first_day = now_ms // DAY_MS - DAYS + 1
+    by_day = defaultdict[int, list[int]](lambda: [0, 0])
+    if task.kind == "service":
+        with db.snapshot() as view:
+            times = service_uptime.times_until(view, task.name, first_day, now_ms)
+        for day, spent in service_uptime.by_day(times).items():
+            good, bad = spent.up_ms, spent.down_ms
+            by_day[day] = [good + bad, 0] if bad < _START_MS else [good, bad]
+        return by_day
+    for row in daily_outcomes.days(db, task.name, first_day):
+        if row.reason == "succeeded" or row.reason in FAILURES:
+            by_day[row.day][row.reason in FAILURES] += row.n
+    return by_day
+
+
+def _share(parts: Sequence[int] | None) -> float | None:
+    return None if parts is None or not any(parts) else parts[0] / (parts[0] + parts[1])
+
+
+def _incidents(db: Database, names: Iterable[str]) -> list[PublicIncident]:
+    """Return the newest incidents of these units, the newest first."""
+    shown = set(names)
+    return [one for one in reversed(public_incidents(db)) if one.task_name in shown][:MOST_INCIDENTS]
 
 
 def _published(context: Context, name: str) -> tuple[str, str]:
@@ -76,51 +128,26 @@ def _operation(path: str, media_type: str) -> Operation:
 @_operation("/status", "text/html")
 def get_status_page(context: Context, call: Call) -> None:
     """Get a page with the states of the published tasks and services."""
-    states = []
-    for name in context.settings.public:
-        task = context.reads(find_unit, name)
-        if task is not None:
-            states.append((name, *_state(task)))
-    if not states:
+    text = context.status_page.get(lambda: _page(context))
+    if not text:
         raise ApiError(404, _NOT_PUBLISHED)
-    rows = "\n".join(
-        f'<li><b>{escape(name)}</b><span class="spring"></span><span class="badge {tone}">{escape(state)}</span></li>'
-        for name, state, tone in states
-    )
-    bad = sum(tone == "bad" for _, _, tone in states)
-    summary = f"{bad} of {len(states)} failing" if bad else "No failures"
-    sheets = "\n".join(
-        f'<link rel="stylesheet" href="static/status/css/{name}.css">' for name in ("tokens", "base", "parts", "forced")
-    )
-    call.resp.set_header("Content-Security-Policy", HTML_POLICY)
-    _answer(
-        call,
-        "text/html; charset=utf-8",
-        f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Status: {summary}</title>
-<link rel="icon" href="static/status/icon.svg">
-{sheets}
-<script type="module" src="static/status/js/status.js"></script>
-</head>
-<body>
-<main class="public">
-<h1>Status</h1>
-<p class="soft">{summary}</p>
-<section class="card" aria-label="Tasks and services">
-<ul class="lines">
-{rows}
-</ul>
-</section>
-</main>
-</body>
-</html>
-""",
-    )
+    page = context.settings.status_page
+    policy = HTML_POLICY
+    if page is not None and page.embed:
+        policy = HTML_POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {' '.join(page.embed)}")
+        call.resp.set_header("Cross-Origin-Resource-Policy", "cross-origin")
+    call.resp.set_header("Content-Security-Policy", policy)
+    _answer(call, "text/html; charset=utf-8", text)
+
+
+def _page(context: Context) -> str:
+    """Return the page; an empty text if nothing is published."""
+    names, page, now_ms = context.settings.public, context.settings.status_page, time.time_ns() // 1_000_000
+    if not names:
+        return ""
+    units = context.reads(lambda db: _units(db, names, now_ms, with_history=page is not None))
+    incidents = [] if page is None else context.reads(_incidents, names)
+    return page_html(units, page, incidents, now_ms) if units else ""
 
 
 @_operation("/badge/{badgeFile}", "image/svg+xml")

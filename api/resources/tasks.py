@@ -3,7 +3,6 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import groupby, zip_longest
 from typing import Any
@@ -41,7 +40,7 @@ from store.runs import daily_outcomes as store_days
 from store.runs.daily_outcomes import DAY_MS, Day
 from store.runs.phases import FAILURES
 from store.runs.usage_counts import ResourceUse
-from store.service_uptime import KEPT_CHANGES, StateChange, StateTime
+from store.service_uptime import KEPT_CHANGES, StateChange, StateTime, Uptime
 from store.usage import Window
 
 
@@ -156,9 +155,16 @@ def _acknowledge(context: Context, call: Call, task: schemas.Task) -> None:
     options: dict[str, Any] = {
         name: None if body is None or (value := getattr(body, name)) is UNSET else value for name in ("for_ms", "note")
     }
+    if body is not None and body.public is True:
+        if context.settings.status_page is None or task.name not in context.settings.public:
+            raise ApiError(409, f"The status page does not show {task.name}; see [http] public and [http.status_page]")
+        if not options["note"]:
+            raise ApiError(409, "A public acknowledgement needs a note, which the status page shows")
+        options["public"] = True
     run = None if task.last_run is UNSET else task.last_run.id
     span = "until the next failure" if options["for_ms"] is None else f"for {options['for_ms'] // 1000} s"
     call.target = task.name
+    span = f"{span}, public" if "public" in options else span
     call.result = f"{span}: {options['note']}" if options["note"] else span
     context.command("acknowledge", call.entry(), task=task.name, run=run, by=call.by, **options)
     call.no_content()
@@ -274,8 +280,6 @@ def _day(number: int, rows: list[Day]) -> TaskDay:
 
 _UPTIME_DAYS = 90
 _SHOWN_CHANGES = 20
-_UP_STATES = frozenset({"running"})
-_STOPPED_STATES = frozenset({"stopped", "exited"})
 
 
 @Operation(
@@ -306,19 +310,15 @@ def _uptime_of(db: Database, name: str, now_ms: int, days: int, most_changes: in
         raise ApiError(409, f"{name} is a task; only services have an uptime")
     first_day = now_ms // DAY_MS - days + 1
     with db.snapshot() as view:
-        times = service_uptime.state_times(view, name, first_day)
+        times = service_uptime.times_until(view, name, first_day, now_ms)
         instances = store_tasks.instances(view, name)
         changes = service_uptime.changes(view, name)
         restarts = service_uptime.restarts_since(view, name, now_ms - DAY_MS)
-    for instance in instances:  # the time in the current state is not stored yet
-        for day, ms in service_uptime.days_between(max(instance.since, first_day * DAY_MS), now_ms):
-            times.append(StateTime(day, instance.instance_index, instance.state, ms))
-    by_day, by_instance = defaultdict[int, list[StateTime]](list), defaultdict[int, list[StateTime]](list)
+    by_instance = defaultdict[int, list[StateTime]](list)
     for spent in times:
-        by_day[spent.day].append(spent)
         by_instance[spent.instance_index].append(spent)
     return ServiceUptime(
-        items=[_uptime_day(day, by_day[day]) for day in sorted(by_day)],
+        items=[_uptime_day(day, spent) for day, spent in service_uptime.by_day(times).items()],
         instances=[
             _instance_uptime(instance.instance_index, by_instance[instance.instance_index], changes, most_changes)
             for instance in instances
@@ -327,23 +327,15 @@ def _uptime_of(db: Database, name: str, now_ms: int, days: int, most_changes: in
     )
 
 
-def _sums(times: Iterable[StateTime]) -> dict[str, int]:
-    sums = {"up_ms": 0, "down_ms": 0, "stopped_ms": 0}
-    for spent in times:
-        kind = "up_ms" if spent.state in _UP_STATES else "stopped_ms" if spent.state in _STOPPED_STATES else "down_ms"
-        sums[kind] += spent.ms
-    return sums
-
-
-def _uptime_day(number: int, times: list[StateTime]) -> UptimeDay:
-    return UptimeDay(day=datetime.fromtimestamp(number * DAY_MS / 1000, UTC).date().isoformat(), **_sums(times))
+def _uptime_day(number: int, spent: Uptime) -> UptimeDay:
+    return UptimeDay(day=datetime.fromtimestamp(number * DAY_MS / 1000, UTC).date().isoformat(), **spent._asdict())
 
 
 def _instance_uptime(index: int, times: list[StateTime], changes: list[StateChange], most: int) -> InstanceUptime:
     own = [change for change in changes if change.instance_index == index][:most]
     return InstanceUptime(
         index=index,
-        **_sums(times),
+        **service_uptime.sum_times(times)._asdict(),
         changes=[
             InstanceChange(at=rfc3339(change.at), state=change.state, run_id=change.run_id or UNSET) for change in own
         ],

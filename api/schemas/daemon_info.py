@@ -590,6 +590,9 @@ class DaemonInfo(Document, kw_only=True, rename="camel"):
         ),
     ] = []
     timezone: str | UnsetType = UNSET
+    public_units: Annotated[
+        list[str], Meta(description="The units whose incidents the public status page can show.")
+    ] = []
     scheduler_active: bool
     starting: Annotated[bool, Meta(description="True until the daemon has started and accepts commands.")] = False
     database_problem: Annotated[

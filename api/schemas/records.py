@@ -467,6 +467,11 @@ class AcknowledgeBody(Body, kw_only=True, rename="camel"):
         | None
     ) = UNSET
     note: Annotated[str, Meta(max_length=1000)] | UnsetType | None = UNSET
+    public: (
+        Annotated[bool, Meta(description="Whether the public status page shows the note as an incident.")]
+        | UnsetType
+        | None
+    ) = UNSET
 
 
 PauseEnd = Annotated[DateTime, Meta(description="When the pause ends; default: when someone ends it.")]

@@ -14,6 +14,7 @@ from supervisor.config.daemon_tables import Export, Http
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.model import Service, Task
 from supervisor.config.problems import InvalidValue, nearest, quoted
+from supervisor.config.value_records import StatusPageTable
 from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.hook_values import EVENTS
 from supervisor.config.value_types.launchers import LOCAL
@@ -258,6 +259,17 @@ def check_public(names: Sequence[str], unit_names: Collection[str]) -> Iterator[
     for index, name in enumerate(names):
         if name not in unit_names:
             yield index, _unknown("task or service", name, unit_names)
+
+
+def check_status_page(page: StatusPageTable | None, public: Sequence[str]) -> Iterator[tuple[KeyPath, InvalidValue]]:
+    """Yield the names on the status page that ``public`` lacks, with their places; the page does not show them."""
+    if page is not None and not public:
+        yield (), InvalidValue("shows nothing, because http.public is empty", "add public = [names] to [http]")
+    for heading, names in () if page is None else page.sections:
+        for index, name in enumerate(names):
+            if name not in public:
+                message = f'"{name}" is not in http.public, so the page does not show it'
+                yield ("sections", heading, index), InvalidValue(message, nearest(name, public) or "add it to public")
 
 
 def check_slots(units: Iterable[Unit], slots: Mapping[str, int | None]) -> Iterator[Found]:

@@ -18,10 +18,11 @@ from supervisor.config.value_records import (
     Match,
     ProxyIdentity,
     QuietHours,
+    StatusPageTable,
 )
 from supervisor.config.value_types import hook_values
 from supervisor.config.value_types.exports import FACILITIES, FORMATS, HEADER_TEXT, OF_TYPE, STREAMS, SyslogAddress
-from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
+from supervisor.config.value_types.exposure import BasePath, HostName, Network, StatusPageType, Url
 from supervisor.config.value_types.identity_table import IdentityTable
 from supervisor.config.value_types.launchers import ArgumentList, word_such_as
 from supervisor.config.value_types.listen import Listen
@@ -175,6 +176,10 @@ class Http:
         example=["web"],
     )
     """Names of the tasks and services whose state is visible without authentication."""
+    status_page: StatusPageTable | None = key(
+        StatusPageType(), None, "title, sections, 90 days and incidents of the public page /status", API
+    )
+    """What the status page shows besides the present states; None: nothing."""
     trigger_rate: int = key(Integer(0, 100_000), 0, "runs that one credential may trigger per minute; 0: no limit")
     """Number of runs that a credential may trigger per minute; 0: no limit."""
 

@@ -22,6 +22,7 @@ from supervisor.config.cross_checks import (
     check_restart_order,
     check_slots,
     check_sockets,
+    check_status_page,
     check_tokens,
     check_watching,
     without_match,
@@ -150,6 +151,8 @@ class _Loader(UnitReader):
         self._unmatched(main, choices, units)
         for index, invalid in check_public(http.get("public", ()), seen):
             self.warnings.append(main.problem(("http", "public", index), invalid.message, invalid.remedy))
+        for key_path, invalid in check_status_page(http.get("status_page"), http.get("public", ())):
+            self.warnings.append(main.problem(("http", "status_page", *key_path), invalid.message, invalid.remedy))
         slots = self._slots(main)
         self._cross_checked(check_slots(units.values(), slots), seen)
         self.finish()

@@ -42,6 +42,17 @@ class ProxyIdentity(Struct, frozen=True, kw_only=True):
     secret_header: str = "Ringward-Proxy-Secret"  # noqa: S105 - a name
 
 
+class StatusPageTable(Struct, frozen=True, kw_only=True):
+    """``[http.status_page]``."""
+
+    title: str
+    text: str = ""
+    sections: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Headings, each with the names of its tasks and services."""
+    embed: tuple[str, ...] = ()
+    """Origins of the sites that may show the page in a frame; ``*``: any site."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseServer:
     """A database on a PostgreSQL server."""

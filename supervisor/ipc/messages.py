@@ -77,7 +77,7 @@ HOLDS_SOCKETS = 5
 """The first protocol in which the root holds listening sockets."""
 SPOKEN = range(3, PROTOCOL + 1)
 """The root protocols that this version's helpers support until the root has been upgraded to this version too."""
-_SINCE: dict[str, int] = {"sockets": HOLDS_SOCKETS}
+_SINCE: dict[str, int] = {"sockets": HOLDS_SOCKETS, "status_page": HOLDS_SOCKETS}
 """Fields of :class:`Spawn` and :class:`DaemonSettings` with the protocol that added them; all other fields are in the
 first protocol that is spoken.
 """
@@ -199,6 +199,18 @@ class IdentityHeaders:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StatusPage:
+    """What the public status page shows besides the present states."""
+
+    title: str
+    text: str = ""
+    sections: dict[str, list[str]] = field(default_factory=dict)
+    """Headings, each with the names of its tasks and services."""
+    embed: list[str] = field(default_factory=list)
+    """Origins of the sites that may show the page in a frame; ``*``: any site."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DaemonSettings:
     """Settings that are determined before the root process starts. A reload can change some of them.
 
@@ -248,6 +260,8 @@ class DaemonSettings:
     """``/metrics`` needs no authentication."""
     public: list[str] = field(default_factory=list)
     """Names of the tasks and services whose state can be read without authentication."""
+    status_page: StatusPage | None = None
+    """Title, sections, history and incidents of the status page; None: it only shows the present states."""
     min_free_bytes: int | None = None
     """Log files do not grow while their file system has less free space; None: the smaller of 256 MiB and 5 % of it."""
     shutdown_timeout_ms: int
@@ -315,14 +329,17 @@ class DaemonSettings:
         values = without_defaults(self)
         if self.identity is not None:
             values["identity"] = asdict(self.identity)
+        if self.status_page is not None:
+            values["status_page"] = asdict(self.status_page)
         return {name: value for name, value in values.items() if _SINCE.get(name, 0) <= protocol}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "DaemonSettings":
         """Parse the settings of a message."""
-        account, identity = data.get("api_account"), data.get("identity")
+        account, identity, page = (data.get(name) for name in ("api_account", "identity", "status_page"))
         lists = {"listen": [(host, port) for host, port in data["listen"]], "api_account": account and tuple(account)}
-        return cls(**{**data, **lists, "identity": identity and IdentityHeaders(**identity)})
+        tables = {"identity": identity and IdentityHeaders(**identity), "status_page": page and StatusPage(**page)}
+        return cls(**{**data, **lists, **tables})
 
 
 def hello(settings: DaemonSettings, epoch: int, *, worked: bool = False) -> bytes:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from supervisor.config.model import Config
+from supervisor.ipc.messages import StatusPage
 from supervisor.startup.host_check import HostValues
 
 
@@ -13,6 +14,7 @@ def configured_settings(config: Config, resolved: HostValues) -> dict[str, Any]:
     options, on the environment, or on the start of the daemon.
     """
     http, database = config.http, config.storage.database
+    page = http.status_page
     return {
         "socket_gid": resolved.socket_gid,
         "proxy_socket": http.proxy_socket,
@@ -27,6 +29,13 @@ def configured_settings(config: Config, resolved: HostValues) -> dict[str, Any]:
         "workers": http.workers,
         "metrics_open": http.metrics_open,
         "public": list(http.public),
+        "status_page": page
+        and StatusPage(
+            title=page.title,
+            text=page.text,
+            sections={heading: list(names) for heading, names in page.sections},
+            embed=list(page.embed),
+        ),
         "min_free_bytes": config.storage.min_free_bytes,
         "shutdown_timeout_ms": config.daemon.shutdown_timeout_ms,
         "cgroups": config.daemon.cgroups,

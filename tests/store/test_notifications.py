@@ -1,6 +1,14 @@
 from store import notifications
 from store.database import Database
-from store.notifications import Notification
+from store.notifications import (
+    INCIDENT_DAYS,
+    MOST_INCIDENTS,
+    Notification,
+    end_incident,
+    public_incidents,
+    publish_incident,
+)
+from store.runs.daily_outcomes import DAY_MS
 from store.runs.ids import new_ulid
 from tests.store.making import T0
 
@@ -97,3 +105,31 @@ def test_limit_of_notifications(writer: Database, reader: Database) -> None:
     """A limited number of notifications is kept, the newest ones."""
     made = [add(writer, draft(T0 + number, kind=f"k{number}"), keep=5) for number in range(12)]
     assert notifications.page(reader, 100) == made[:-6:-1]
+
+
+def test_one_open_incident_for_each_unit(writer: Database) -> None:
+    """Another note changes the open incident; after its end, a note opens the next one."""
+    publish_incident(writer, "web", "slow", T0)
+    publish_incident(writer, "api", "down", T0 + 1)
+    publish_incident(writer, "web", "slower", T0 + 2)
+    end_incident(writer, "web", T0 + 3)
+    end_incident(writer, "web", T0 + 4)
+    publish_incident(writer, "web", "again", T0 + 5)
+    assert [(one.task_name, one.text, one.started_at, one.ended_at) for one in public_incidents(writer)] == [
+        ("web", "slower", T0, T0 + 3),
+        ("api", "down", T0 + 1, None),
+        ("web", "again", T0 + 5, None),
+    ]
+
+
+def test_old_incidents_are_dropped(writer: Database) -> None:
+    """Ended incidents are kept for 90 days, and of all only the newest."""
+    publish_incident(writer, "web", "old", T0)
+    end_incident(writer, "web", T0)
+    publish_incident(writer, "api", "open", T0)
+    publish_incident(writer, "job", "new", T0 + INCIDENT_DAYS * DAY_MS)
+    assert [one.text for one in public_incidents(writer)] == ["open", "new"]
+    for number in range(MOST_INCIDENTS):
+        publish_incident(writer, f"unit-{number}", "many", T0 + INCIDENT_DAYS * DAY_MS)
+    assert {one.text for one in public_incidents(writer)} == {"many"}
+    assert len(public_incidents(writer)) == MOST_INCIDENTS

@@ -7,7 +7,7 @@ import { Icon } from "./parts/icon.js";
 import { toast } from "./parts/toasts.js";
 import { currentMs } from "./server_time.js";
 import { go, link } from "./routes.js";
-import { loadDaemon, loadUnits } from "./state.js";
+import { daemon, loadDaemon, loadUnits } from "./state.js";
 import { ofRun } from "./states.js";
 
 /** Return the result of `work`. If it throws `Refused`, show the message and return undefined. */
@@ -239,10 +239,12 @@ export function acknowledge(name) {
 }
 
 function AcknowledgeForm({ name }) {
+  const [open, setOpen] = useState(false);
+  const published = daemon.value?.publicUnits?.includes(name);
   const submit = (event) => {
     event.preventDefault();
     const data = new FormData(event.target);
-    const body = { forMs: Number(data.get("for")) || undefined, note: data.get("note").trim() || undefined };
+    const body = { forMs: Number(data.get("for")) || undefined, note: data.get("note").trim() || undefined, public: data.has("public") || undefined };
     close();
     return did(`${name} is acknowledged`, () => post(taskPath(name, "acknowledge"), body));
   };
@@ -250,7 +252,8 @@ function AcknowledgeForm({ name }) {
     <h2>Acknowledge ${name}</h2>
     <p>It leaves <i>Needs attention</i> for everybody. The audit has your name.</p>
     <div class="field"><label for="ack-for">How long</label><select id="ack-for" name="for">${SPANS.map(([ms, text]) => html`<option value=${ms}>${text}</option>`)}</select></div>
-    <div class="field"><label for="ack-note">Note</label><input id="ack-note" name="note" maxlength="1000" autocomplete="off" autofocus /></div>
+    <div class="field"><label for="ack-note">Note</label><input id="ack-note" name="note" required=${open} maxlength="1000" autocomplete="off" autofocus /></div>
+    ${published && html`<label class="check"><input type="checkbox" name="public" checked=${open} onChange=${(event) => setOpen(event.target.checked)} />Show the note on the public status page</label>`}
     <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary">Acknowledge</button></div>
   </form>`;
 }

@@ -1,8 +1,8 @@
-"""The types of values that determine how clients reach the API."""
+"""The types of values that determine how clients reach the API, and what the public sees."""
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,8 +11,9 @@ from msgspec import Struct
 from supervisor.config.files.positions import KeyPath
 from supervisor.config.files.substitute import Substituted
 from supervisor.config.problems import InvalidValue
+from supervisor.config.value_records import StatusPageTable
 from supervisor.config.value_types.listen import check_exposed
-from supervisor.config.value_types.values import Text
+from supervisor.config.value_types.values import ListOf, Name, Text, TextOf, parse_parts, parse_table
 
 _HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*\.?", re.ASCII)
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
@@ -112,3 +113,68 @@ class Url(Struct, frozen=True):
         HostName().parse(parts.hostname, directory)
         BasePath().parse(parts.path, directory)
         return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+
+
+ANY_SITE = "*"
+ORIGIN = r"\*|https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?"
+MOST_SECTIONS = 50
+SECTION_UNITS = ListOf(Name("the name of a task or service"), 100, empty=False)
+_HEADING = Text(limit=100, empty=False)
+
+
+class Sections(Struct, frozen=True):
+    """Headings, each with the tasks and services below it."""
+
+    expected = 'a table such as { Shop = ["web", "api"] }'
+
+    def parse(self, value: object, directory: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Return the headings with their names."""
+        if not isinstance(value, dict):
+            raise InvalidValue(f"must be {self.expected}")
+        if len(value) > MOST_SECTIONS:
+            raise InvalidValue(f"must have at most {MOST_SECTIONS} sections, it has {len(value)}", show=False)
+
+        def parse(heading: str, names: object) -> tuple[str, ...]:
+            _HEADING.parse(heading, directory)
+            return SECTION_UNITS.parse(names, directory)
+
+        return tuple(parse_parts(value.items(), parse).items())
+
+
+PAGE_KEYS: Mapping[str, Any] = {
+    "title": Text(limit=100, empty=False),
+    "text": Text(limit=2000),
+    "sections": Sections(),
+    "embed": ListOf(TextOf('an origin such as "https://example.com", or "*" for any site', re.compile(ORIGIN)), 16),
+}
+PAGE_REQUIRED: Collection[str] = ("title",)
+
+
+class StatusPageType(Struct, frozen=True):
+    """The table ``[http.status_page]``."""
+
+    expected = 'a table such as { title = "Status of the shop" }'
+
+    def parse(self, value: object, directory: str) -> StatusPageTable:
+        """Return the contents of the page."""
+        if not isinstance(value, dict):
+            raise InvalidValue(f"must be {self.expected}")
+        parsed, faults = parse_table(value, PAGE_KEYS, directory)
+        for name in PAGE_REQUIRED:
+            if name not in value:
+                faults.add(f"has no {name}", f"add {name} = …")
+        faults.check()
+        page = StatusPageTable(**parsed)
+        seen: set[str] = set()
+        for heading, names in page.sections:
+            for name in names:
+                if name in seen:
+                    raise InvalidValue(
+                        f'has "{name}" in two sections', f"remove it from one, such as {heading}", show=False
+                    )
+                seen.add(name)
+        if ANY_SITE in page.embed and len(page.embed) > 1:
+            raise InvalidValue(
+                'has "*" beside other sites in embed', 'write embed = ["*"], or name the sites', show=False
+            )
+        return page

@@ -40,6 +40,7 @@ from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, Write
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.loop.procedures import Procedure
+from supervisor.scheduler.notifications.notifications import end_public_incident, publish_note
 from supervisor.scheduler.runs.live_units import LiveRun, Unit, Withheld
 from supervisor.scheduler.runs.run_observer import StopRun
 from supervisor.scheduler.runs.scheduled_starts import ScheduledStarts
@@ -89,6 +90,8 @@ class _Unit(_Task, kw_only=True):
 class _Acknowledgement(_Unit, kw_only=True):
     run: str | None
     for_ms: Number | None
+    public: bool = False
+    """Whether the public status page shows the note."""
 
 
 class _Restart(_Unit, kw_only=True):
@@ -226,12 +229,16 @@ class UnitOperations:
             "by": request.by,
             "note": request.note,
         }
+        if request.public and request.note:
+            publish_note(unit, request.note, change)
         return self._store_acknowledged(unit, json.dumps(acknowledged), change, entry)
 
     @operation(_Unit)
     def unacknowledge(self, request: _Unit, entry: RequestEntry) -> Procedure[Answer]:
-        """Withdraw a unit's acknowledgement."""
-        return self._store_acknowledged(self._unit(ANY, request), None, self._committer.change(), entry)
+        """Withdraw a unit's acknowledgement; this ends its incident on the public status page."""
+        unit, change = self._unit(ANY, request), self._committer.change()
+        end_public_incident(unit, change)
+        return self._store_acknowledged(unit, None, change, entry)
 
     def _store_acknowledged(
         self, unit: Unit, acknowledged: str | None, change: Change, entry: RequestEntry

@@ -11,7 +11,7 @@ from functools import partial
 from store import deliveries, notifications
 from store.database import Database
 from store.deliveries import Delivery
-from store.notifications import Notification
+from store.notifications import Notification, end_incident, publish_incident
 from store.runs.ids import new_ulid
 from store.tasks import update_task
 from supervisor.config.files.stamps import has_same_zone
@@ -161,6 +161,8 @@ class Notifications:
         only by its own keys: its flow reports what failed in it.
         """
         definition = run.definition
+        if verdict.succeeded and isinstance(definition, Task):
+            end_public_incident(run.unit, change)
         notifies = bool(definition.notify_on_failure or definition.notify_on_success)
         if isinstance(definition, Task) and definition.flow is not None and not notifies:
             return
@@ -560,3 +562,16 @@ def _delivery(draft: Notification, target: Target) -> Delivery:
         held=target.until is not None and not target.unacked,
         attempts=0,
     )
+
+
+def publish_note(unit: Unit, text: str, change: Change) -> None:
+    """Show `text` on the status page until the unit is healthy again."""
+    unit.has_public_incident = True
+    change.write(publish_incident, unit.name, text, change.now_ms)
+
+
+def end_public_incident(unit: Unit, change: Change) -> None:
+    """End the open incident of a unit, if there is one."""
+    if unit.has_public_incident:
+        unit.has_public_incident = False
+        change.write(end_incident, unit.name, change.now_ms)

@@ -295,6 +295,8 @@ class Unit:
         """When the open crash-loop incident was reported, in milliseconds since the epoch."""
         self.flapping_since: int | None = None
         """When the service was reported as flapping, in milliseconds since the epoch."""
+        self.has_public_incident = False
+        """Whether the public status page has an open incident of it."""
         self.last_command: str | None = None
         """Id of the last stored command; a repeated request with the same id has no effect."""
         self.last_boot: str | None = None

@@ -16,7 +16,7 @@ from store.tasks import update_task
 from supervisor.config.model import Service
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.loop import Loop, Timer
-from supervisor.scheduler.notifications.notifications import Notifications
+from supervisor.scheduler.notifications.notifications import Notifications, end_public_incident
 from supervisor.scheduler.runs.live_units import ServiceInstance, Unit
 from supervisor.scheduler.services.instance_transitions import State
 from supervisor.scheduler.services.readiness import is_well
@@ -43,12 +43,17 @@ class CrashLoops:
             self._set(unit, change.now_ms, change)
 
     def check_recovery(self, unit: Unit, change: Change) -> None:
-        """End the incident with a notification if all instances are healthy or have exited for good."""
-        if unit.fatal_since is None or not unit.instances:
+        """End the incident with a notification if all instances are healthy or have exited for good.
+
+        This also ends the unit's incident on the public status page, unless the service is flapping.
+        """
+        if not unit.instances or not all(is_well(one) or one.state is State.EXITED for one in unit.instances):
             return
-        if all(is_well(instance) or instance.state is State.EXITED for instance in unit.instances):
+        if unit.fatal_since is not None:
             self._notifications.service_recovered(unit, unit.fatal_since, change)
             self._set(unit, None, change)
+        if unit.flapping_since is None:
+            end_public_incident(unit, change)
 
     def close(self, unit: Unit, change: Change) -> None:
         """End the incident without a notification, because the service was stopped."""
@@ -121,6 +126,7 @@ class Flapping:
         with self._committer.changing() as change:
             if unit.flapping_since is not None:
                 self._notifications.service_stable(unit, unit.flapping_since, change)
+                end_public_incident(unit, change)
             self.close(unit, change)
 
     def _cancel(self, unit: Unit) -> None:

@@ -18,6 +18,7 @@ from logring.errors import LogError
 from logring.log_paths import log_path
 from logring.logfile.leftover_ring import save_leftover_ring
 from store.database import Database
+from store.notifications import public_incidents
 from store.runs.writes import Run, get_run, newest_request, newest_successes, update_run
 from store.tasks import StoredInstance, TaskRecord, all_tasks, decode_promises, failed_ends, instances
 from supervisor.config.diff import process_hash
@@ -64,6 +65,9 @@ def make_units(
         unit = units.get(row.name)
         if unit is not None:
             _recall_unit(unit, row, first=first and row.name not in running_names)
+    for incident in public_incidents(db):
+        if incident.ended_at is None and incident.task_name in units:
+            units[incident.task_name].has_public_incident = True
     for name, at_ms in newest_successes(db).items():
         if name in units:
             units[name].newest_success = at_ms

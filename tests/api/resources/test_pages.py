@@ -9,8 +9,8 @@ import falcon
 import pytest
 from falcon.testing import TestClient
 
-from api.resources import public_status
 from api.resources.pages import BUNDLE, FOLDER, Site, digest_of, read
+from api.schemas import status_page
 from tests.api.support.harness import Daemon
 
 PAGES = ("/", "/docs")
@@ -46,7 +46,7 @@ def test_page(daemon: Daemon, path: str) -> None:
 
 def test_every_file_is_used(daemon: Daemon) -> None:
     """Some page loads each file, and all modules are fetched at once."""
-    pages = "".join(read()[path].decode() for path in PAGES) + inspect.getsource(public_status)
+    pages = "".join(read()[path].decode() for path in PAGES) + inspect.getsource(status_page)
     scripts = "".join(daemon.get(path).body.decode() for path in SOURCES if path.endswith(".js"))
     for path in SOURCES:
         if path in LATER:

@@ -28,6 +28,11 @@ def _known(daemon: FakeDaemon) -> None:
             "tasks/backup/acknowledge",
             {"forMs": 7_200_000, "note": "known"},
         ),
+        (
+            ["backup", "--note", "we know", "--public"],
+            "tasks/backup/acknowledge",
+            {"note": "we know", "public": True},
+        ),
         ([RUN], f"runs/{RUN}/acknowledge", None),
         (["backup", "--undo"], "tasks/backup/unacknowledge", None),
         ([RUN, "--undo"], "tasks/backup/unacknowledge", None),
@@ -60,7 +65,8 @@ def test_healthy_unit(ringward: Ringward, daemon: FakeDaemon) -> None:
         (["backup", "--for", "0"], "--for must be between 1s and 366d: '0'"),
         (["backup", "--for", "400d"], "--for must be between 1s and 366d: '400d'"),
         (["backup", "--note", "x" * 1001], "--note can have up to 1000 characters, it has 1001"),
-        (["backup", "--undo", "--note", "x"], "--undo cannot be combined with --for or --note"),
+        (["backup", "--undo", "--note", "x"], "--undo cannot be combined with --for, --note or --public"),
+        (["backup", "--public"], "--public needs --note, which the status page shows"),
     ],
 )
 def test_invalid_options(ringward: Ringward, daemon: FakeDaemon, arguments: list[str], message: str) -> None:

@@ -101,3 +101,43 @@ def test_only_failures_can_be_acknowledged(daemon: Daemon) -> None:
     )
     assert daemon.request("POST", "/api/tasks/none/acknowledge").status == 404
     assert daemon.request("POST", "/api/tasks/fails/acknowledge", {"forMs": 1}).status == 422
+
+
+def public_page(daemon: Daemon) -> str:
+    """Return the status page, as a client without a session gets it."""
+    page = daemon.request("GET", "/status", headers={"Authorization": ""})
+    assert page.status == 200
+    return page.body.decode()
+
+
+@pytest.mark.own
+def test_public_incident(daemon: Daemon) -> None:
+    """A public acknowledgement is a current incident until the service is healthy again, and then a past one."""
+    healed = daemon.directory / "healed"
+    page = 'status_page = { title = "Shop", sections = { Web = ["crashes"] } }'
+    service = f"""
+[services.crashes]
+run = "test -e {healed} && exec sleep 3600; exit 1"
+restart_delay = "1ms"
+restart_attempts = 1
+[tasks.hidden]
+run = "exit 1"
+"""
+    daemon.write(service, http=f'public = ["crashes"]\n{page}')
+    daemon.start()
+    until(lambda: record(daemon, "crashes")["state"] == "fatal", "the service to give up")
+    known = {"note": "We know <of> it", "public": True}
+    daemon.request("POST", "/api/tasks/hidden/run?wait=60")
+    assert daemon.request("POST", "/api/tasks/hidden/acknowledge", known).status == 409
+    assert daemon.request("POST", "/api/tasks/crashes/acknowledge", {"public": True}).status == 409
+    assert daemon.request("POST", "/api/tasks/crashes/acknowledge", known).status == 204
+    until(lambda: "We know &lt;of&gt; it" in public_page(daemon), "the incident")
+    assert "Current incidents" in public_page(daemon)
+    assert "hidden" not in public_page(daemon)
+    healed.touch()
+    assert daemon.request("POST", "/api/tasks/crashes/restart").status == 204
+    until(lambda: "Current incidents" not in public_page(daemon), "the end of the incident")
+    until(lambda: 'class="badge good">running' in public_page(daemon), "the state of the service")
+    text = public_page(daemon)
+    assert text.index("Past incidents") < text.index("We know &lt;of&gt; it")
+    assert daemon.get("/api/daemon").json()["publicUnits"] == ["crashes"]

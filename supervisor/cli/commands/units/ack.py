@@ -1,5 +1,7 @@
 """``ringward ack``: acknowledge a failure."""
 
+from typing import Any
+
 import click
 
 from supervisor.cli.name_completion import all_names
@@ -14,10 +16,11 @@ _LONGEST_NOTE = 1000
 @click.argument("what", metavar="TASK|SERVICE|RUN", shell_complete=all_names)
 @click.option("--for", "span", metavar="DURATION", help="Also acknowledge failures during this time, such as 2h.")
 @click.option("--note", metavar="TEXT", help="A note for others.")
+@click.option("--public", is_flag=True, help="Show the note on the public status page.")
 @click.option("--undo", is_flag=True, help="Withdraw the acknowledgement.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the task or service.")
 @pass_settings
-def command(settings: Settings, what: str, span: str | None, note: str | None, undo: bool, as_json: bool) -> None:
+def command(settings: Settings, /, what: str, undo: bool, as_json: bool, **given: Any) -> None:
     """Acknowledge the failure of a task or service.
 
     It then needs no attention in `ringward status` and the dashboard until it fails again. With --for, the
@@ -26,11 +29,14 @@ def command(settings: Settings, what: str, span: str | None, note: str | None, u
     from supervisor.cli.lookups import find_run, find_task, unknown
     from supervisor.cli.tables import show_json
 
+    span, note, public = given["span"], given["note"], given["public"]
     if note is not None and len(note) > _LONGEST_NOTE:
         raise click.UsageError(f"--note can have up to {_LONGEST_NOTE} characters, it has {len(note)}")
-    if undo and (span is not None or note is not None):
-        raise click.UsageError("--undo cannot be combined with --for or --note")
-    body = {"forMs": _milliseconds(span), "note": note}
+    if undo and (span is not None or note is not None or public):
+        raise click.UsageError("--undo cannot be combined with --for, --note or --public")
+    if public and not note:
+        raise click.UsageError("--public needs --note, which the status page shows")
+    body = {"forMs": _milliseconds(span), "note": note, "public": public or None}
     api = settings.api()
     run = find_run(api, what)
     name = what if run is None else str(run["taskName"])
