@@ -95,6 +95,23 @@ def put_step(db: Database, step: FlowStep) -> None:
     db.execute(_PUT_STEP, step)
 
 
+def put_repeated(db: Database, run_id: str, step: str) -> None:
+    """Store the step from which a run that has not begun repeats the attempt before."""
+    db.execute(_PUT_STEP, FlowStep(run_id, step))
+
+
+def repeated_by(db: Database, run_id: str) -> list[str]:
+    """Return the steps that :func:`put_repeated` stored for a run that has not begun."""
+    has_begun = "EXISTS (SELECT 1 FROM flows WHERE run_id = flow_steps.run_id)"
+    query = f"SELECT step FROM flow_steps WHERE run_id = ? AND NOT {has_begun}"  # noqa: S608 - constants
+    return [step for (step,) in db.rows(query, [run_id])]
+
+
+def forget_repeated(db: Database, run_id: str) -> None:
+    """Remove what :func:`put_repeated` stored for a run that begins now."""
+    db.execute("DELETE FROM flow_steps WHERE run_id = ?", [run_id])
+
+
 def get_flow(db: Database, run_id: str) -> tuple[Flow, list[FlowStep]] | None:
     """Return a flow run and its steps; None if the run is not that of a flow which has begun."""
     row = db.row(f"SELECT {_FLOW} FROM flows WHERE run_id = ?", [run_id])  # noqa: S608 - constants
@@ -110,6 +127,12 @@ def graph_of(db: Database, flow: Flow) -> str | None:
     query = f"SELECT definition FROM definitions WHERE task_name = ({task_name}) AND hash = ?"  # noqa: S608 - constants
     row = db.row(query, [flow.run_id, flow.graph])
     return None if row is None else row[0]
+
+
+def step_names(db: Database, flow: Flow) -> set[str]:
+    """Return the names of all steps of a flow run; none if its graph is no longer stored."""
+    text = graph_of(db, flow)
+    return set() if text is None else {step["name"] for step in json.loads(text)["steps"]}
 
 
 def open_flows(db: Database) -> list[tuple[Flow, str]]:

@@ -4,7 +4,7 @@ A step is looked at once all steps in its ``after`` are decided. :data:`TABLE` t
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -123,14 +123,16 @@ def advance(graph: Sequence[Node], decisions: Mapping[str, Decision | None], pha
     return Next(begin, decide, None if open_steps else _end_reason(known.values(), phase))
 
 
-def kept(graph: Sequence[Node], decisions: Mapping[str, Decision | None]) -> set[str]:
+def kept(graph: Sequence[Node], decisions: Mapping[str, Decision | None], repeated: Collection[str] = ()) -> set[str]:
     """Return the steps that another attempt does not repeat: they succeeded, and so did all that led to them.
 
-    Handlers are decided anew, because what they handle may end in another way. For `graph` see :func:`advance`.
+    Handlers are decided anew, because what they handle may end in another way; so are `repeated` steps, and all behind
+    them. For `graph` see :func:`advance`.
     """
     found: set[str] = set()
     for node in graph:
-        if node.when == "success" and decisions.get(node.name) is _D.SUCCEEDED and found.issuperset(node.after):
+        succeeded = decisions.get(node.name) is _D.SUCCEEDED and node.name not in repeated
+        if succeeded and node.when == "success" and found.issuperset(node.after):
             found.add(node.name)
     return found
 

@@ -10,10 +10,21 @@ from api.auth.authentication import execute_command
 from api.auth.identity import Role
 from api.errors import unavailable
 from api.operations.operation import Call, Content, Operation, json_of
-from api.operations.parameters import INT64_MAX, INT64_MIN, STATUSES, QueryParameter, choice, flag, instant, statuses
+from api.operations.parameters import (
+    INT64_MAX,
+    INT64_MIN,
+    STATUSES,
+    QueryParameter,
+    choice,
+    flag,
+    instant,
+    raise_all,
+    statuses,
+    text,
+)
 from api.schemas import records as schemas
 from api.schemas import run_view
-from api.schemas.records import TRIGGERS, Body, DateTime, Int64
+from api.schemas.records import TRIGGERS, Body, DateTime, ErrorDetail, Int64
 from api.schemas.wire_times import rfc3339
 from api.server.thread_pool import run_in
 from api.worker_context import Context
@@ -241,13 +252,18 @@ def bulk_stop_runs(context: Context, call: Call) -> None:
 @_operation(
     "rerun",
     json_of(schemas.Triggered),
-    query=(flag("failed", "Let flows continue: the next attempt repeats only what did not succeed."),),
+    query=(
+        flag("failed", "Let flows continue: the next attempt repeats only what did not succeed."),
+        text("from_step", "Let flows continue: the next attempt repeats this step and all behind it, too."),
+    ),
 )
 def bulk_rerun_runs(context: Context, call: Call) -> None:
     """Run the tasks of the selected runs again, each once, with the parameters of its newest selected run."""
     who = {"by": call.by_way} if call.identity is None else {"by": call.by_way, "credential": call.identity.counted_as}
     trigger = "api" if call.identity is None else call.identity.trigger
-    how = {"failed": True} if call.query["failed"] else {}
+    how = {name: call.query[name] for name in ("failed", "from_step") if call.query[name]}
+    if len(how) > 1:
+        raise_all([ErrorDetail("query.from_step", "cannot be combined with failed", call.query["from_step"])])
     triggered = _ask(context, call, "bulk_rerun", triggered_by=trigger, **who, **how)["triggered"]
     call.result = counted_with_names([f"{run['task_name']} {run['run_id']}" for run in triggered], "run")
     call.answer(schemas.Triggered(triggered=[schemas.TriggeredRun(**run) for run in triggered]))

@@ -297,10 +297,12 @@ export async function forceStopRun(run) {
   return sure && did("The run is being killed", () => post(runPath(run.id, "stop"), undefined, { force: true }));
 }
 
-/** Run the task of a run again with the same parameters. */
-/** Run a task again. failed: let a flow continue, so that only the steps that did not succeed run again. */
-export async function rerun(run, { failed = false } = {}) {
-  const result = await once(`rerun ${run.id}`, () => attempt(() => starting(() => post("api/runs/bulk/rerun", { ids: [run.id] }, failed ? { failed } : {}))));
+/**
+ * Run the task of a run again with the same parameters. A flow continues with `how`: { failed: true } repeats only the
+ * steps that did not succeed, { from_step: name } also that step and all behind it.
+ */
+export async function rerun(run, how = {}) {
+  const result = await once(`rerun ${run.id}`, () => attempt(() => starting(() => post("api/runs/bulk/rerun", { ids: [run.id] }, how))));
   if (!result) return;
   const again = result.triggered?.[0];
   if (!again) {

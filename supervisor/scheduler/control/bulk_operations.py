@@ -16,7 +16,7 @@ from store.runs.bulk import (
     unmark_deleted,
 )
 from store.runs.filter import RunFilter
-from store.runs.flows import get_flow, next_attempt
+from store.runs.flows import Flow, get_flow, next_attempt, put_repeated, step_names
 from store.runs.ids import derived_ulid
 from store.runs.writes import Run, delete_run, get_run
 from supervisor.config.model import Task
@@ -87,7 +87,14 @@ class _Rerun(_Bulk):
     triggered_by: str
     failed: bool = False
     """Whether flows continue: their next attempts repeat only what did not succeed."""
+    from_step: str = ""
+    """The step from which flows continue: their next attempts repeat it and all behind it, too."""
     credential: str = ""
+
+    @property
+    def continues(self) -> bool:
+        """Whether it starts next attempts of flows."""
+        return self.failed or bool(self.from_step)
 
 
 class _RerunTask(NamedTuple):
@@ -103,6 +110,18 @@ class _RerunTask(NamedTuple):
     """The run of a flow of which it is the next attempt."""
     refusal: str | None = None
     """Why a flow cannot continue."""
+
+
+class _NewRun(NamedTuple):
+    """A run to start."""
+
+    unit: Unit
+    task: Task
+    run_id: str
+    given: ParameterValues
+    """Parameter values of the run that is repeated."""
+    continued: Run | None = None
+    """The run of a flow of which it is the next attempt."""
 
 
 class BulkRuns(Protocol):
@@ -278,42 +297,34 @@ class BulkOperations:
         ]
         if errors:
             return refused(409, "Parameters of a selected run are no longer valid; nothing was started", errors)
-        trigger, by = request.triggered_by, request.by
-        credential = request.credential or by
+        credential = request.credential or request.by
         if new and (wait_s := self._limit.blocked_s(credential)):
-            return refused_for_now(self._limit.refusal(by, wait_s), wait_s)
+            return refused_for_now(self._limit.refusal(request.by, wait_s), wait_s)
         self._limit.count(credential, len(new))
         change = self._committer.change()
         for new_run, params in zip(new, results, strict=True):
             if isinstance(params, ParameterValues) and new_run.run_id not in self._runs.live:
-                earlier = new_run.continued
-                run = RunRequest(
-                    trigger=trigger,
-                    run_id=new_run.run_id,
-                    by=by,
-                    params=params,
-                    scheduled_at=None if earlier is None else earlier.scheduled_at,
-                    retry_of=None if earlier is None else earlier.id,
-                    attempt=0 if earlier is None else earlier.retry_attempt + 1,
-                )
-                self._runs.create_task_run(new_run.unit, new_run.task, change, run)
+                self._run_again(new_run, params, request, change)
         if new:
             effect = counted_with_names([f"{run['task_name']} {run['run_id']}" for run in triggered], "run")
             entry.record(change, lambda: effect)
         yield self._committer.stored_or_refused(change)
         return done(triggered=triggered)
 
-
-class _NewRun(NamedTuple):
-    """A run to start."""
-
-    unit: Unit
-    task: Task
-    run_id: str
-    given: ParameterValues
-    """Parameter values of the run that is repeated."""
-    continued: Run | None = None
-    """The run of a flow of which it is the next attempt."""
+    def _run_again(self, new_run: _NewRun, params: ParameterValues, request: _Rerun, change: Change) -> None:
+        earlier = new_run.continued
+        run = RunRequest(
+            trigger=request.triggered_by,
+            run_id=new_run.run_id,
+            by=request.by,
+            params=params,
+            scheduled_at=None if earlier is None else earlier.scheduled_at,
+            retry_of=None if earlier is None else earlier.id,
+            attempt=0 if earlier is None else earlier.retry_attempt + 1,
+        )
+        self._runs.create_task_run(new_run.unit, new_run.task, change, run)
+        if request.from_step:
+            change.write(put_repeated, run_id=new_run.run_id, step=request.from_step)
 
 
 def _with_first(db: Database, slices: list[str], first: list[str]) -> list[str]:
@@ -352,24 +363,26 @@ def _reruns(db: Database, private: PrivateData, request: _Rerun) -> dict[str, _R
             run = get_run(db, run.flow_run_id, True)
         if run is None or run.task_name in tasks:
             continue
-        is_flow = request.failed and get_flow(db, run.id) is not None
-        if request.failed and request.match_all and not is_flow:
+        found = get_flow(db, run.id) if request.continues else None
+        if request.continues and request.match_all and found is None:
             continue
         run_id = derived_ulid(request.command, run.task_name)
         exists = get_run(db, run_id, True) is not None
-        refusal = _refusal(db, run, is_flow=is_flow) if request.failed and not exists else None
+        refusal = _refusal(db, run, found and found[0], request.from_step) if request.continues and not exists else None
         given = private.parameters_of(run)
-        tasks[run.task_name] = _RerunTask(run_id, exists, given, run if request.failed else None, refusal)
+        tasks[run.task_name] = _RerunTask(run_id, exists, given, run if request.continues else None, refusal)
     return tasks
 
 
-def _refusal(db: Database, run: Run, *, is_flow: bool) -> str | None:
-    """Return why a run is not that of a flow which can continue; None if it is."""
-    if not is_flow:
+def _refusal(db: Database, run: Run, found: Flow | None, from_step: str) -> str | None:
+    """Return why a run is not that of a flow which can continue, from a step if one is named; None if it is."""
+    if found is None:
         return f"{run.id} is not the run of a flow that has begun"
     if run.status != "ended":
         return f"{run.id} has not ended"
-    if run.end_reason == "succeeded":
+    if from_step and from_step not in step_names(db, found):
+        return f"{run.id} has no step {from_step}"
+    if run.end_reason == "succeeded" and not from_step:
         return f"{run.id} has succeeded"
     later = next_attempt(db, run)
     return None if later is None else f"{run.id} has a later attempt: {later}"

@@ -4,19 +4,19 @@ What follows from the end of a run is part of the same change, so a scheduler th
 begins none twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import product
 from typing import Any, Protocol
 
 import msgspec
 
-from store.runs.flows import Flow, FlowStep, put_flow, put_graph, put_step
+from store.runs.flows import Flow, FlowStep, forget_repeated, put_flow, put_graph, put_step, repeated_by
 from store.runs.writes import Run, update_run
 from supervisor.config.model import Task
 from supervisor.config.value_records import Reference, Step, Template
 from supervisor.ipc.messages import Exited
-from supervisor.schedule.flow_graph import FLOW_STOPPED, TIMEOUT, UPSTREAM, Decision, Phase, advance, kept, worst
+from supervisor.schedule.flow_graph import FLOW_STOPPED, TIMEOUT, UPSTREAM, Decision, Phase, advance, worst
 from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change
 from supervisor.scheduler.flows.open_flows import (
@@ -100,21 +100,28 @@ class Flows(FlowRuns):
     def _start(self, run: LiveRun) -> Procedure[None]:
         assert isinstance(run.definition, Task)  # noqa: S101 - see executes
         earlier: OpenFlow | None = None
+        repeated: list[str] = []
         if run.retry_of is not None:
             change = self._committer.change()
-            stored = change.read(read_flow, run.retry_of)
+            stored, asked = change.read(read_flow, run.retry_of), change.read(repeated_by, run.id)
             yield self._committer.stored(change)
             earlier = next((recalled(stored.result, *flow) for flow in stored.result.flows), None)
+            repeated = asked.result
         with self._committer.changing() as change:
-            flow = self._opened(run, run.definition, earlier, change)
+            flow = self._opened(run, run.definition, earlier, repeated, change)
             self._engine.started(run.id, change.now_ms, change)
             self._arm(flow)
             if run.state is State.STOPPING:  # while the earlier attempt was read
                 self.stop(run, self._early_stops.pop(run.id), change)
             self._advance(flow, change)
 
-    def _opened(self, run: LiveRun, task: Task, earlier: OpenFlow | None, change: Change) -> OpenFlow:
-        """Open a flow run; an attempt has the graph of the one before, and keeps the steps that succeeded."""
+    def _opened(
+        self, run: LiveRun, task: Task, earlier: OpenFlow | None, repeated: Collection[str], change: Change
+    ) -> OpenFlow:
+        """Open a flow run; an attempt has the graph of the one before, and keeps the steps that succeeded.
+
+        It keeps nothing of `repeated` steps and of those behind them.
+        """
         steps = task.steps if earlier is None else tuple(earlier.steps.values())
         graph, now_ms = graph_text([self._without_secrets(step) for step in steps]), change.now_ms
         deadline = None if task.timeout_ms is None else now_ms + task.timeout_ms
@@ -125,7 +132,9 @@ class Flows(FlowRuns):
         change.write(put_graph, task_name=run.unit.name, graph=graph, now_ms=max(now_ms, run.created_at))
         self._store(flow, change)
         if earlier is not None:
-            flow.keep(earlier, kept(earlier.graph, earlier.decisions))
+            if repeated:
+                change.write(forget_repeated, run_id=run.id)
+            flow.keep(earlier, repeated)
             for name in flow.decisions:
                 row = FlowStep(run.id, name, Decision.SUCCEEDED.value, decided_at=now_ms)
                 self._put_step(flow, row, change)

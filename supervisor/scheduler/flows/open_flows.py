@@ -15,7 +15,7 @@ from store.runs.phases import FAILURES
 from store.runs.writes import Run
 from supervisor.config.model import Task
 from supervisor.config.value_records import Step
-from supervisor.schedule.flow_graph import Decision, Phase, in_order, reachable
+from supervisor.schedule.flow_graph import Decision, Phase, in_order, kept, reachable
 from supervisor.scheduler.flows.step_values import FlowValues, Place, StepResult
 from supervisor.scheduler.loop.loop import Timer
 from supervisor.scheduler.runs.end_reason import Verdict
@@ -149,12 +149,16 @@ class OpenFlow:
         self.items[step] = items
         self.values.items[step] = [item.name for item in items]
 
-    def keep(self, earlier: "OpenFlow", steps: Collection[str]) -> None:
-        """Take over the results of an earlier attempt: all of `steps`, and the items that succeeded of others."""
+    def keep(self, earlier: "OpenFlow", repeated: Collection[str]) -> None:
+        """Take over the results of an earlier attempt: all of some steps, and the items that succeeded of others.
+
+        Nothing is kept of `repeated` steps and of those behind them.
+        """
+        steps = kept(earlier.graph, earlier.decisions, repeated)
         for step in self.graph:
             is_whole = step.name in steps
-            partly = step.when == "success" and step.name in earlier.items and set(step.after) <= set(steps)
-            if not is_whole and not partly:
+            partly = step.when == "success" and step.name in earlier.items and steps.issuperset(step.after)
+            if step.name in repeated or not (is_whole or partly):
                 continue
             if step.name in earlier.items:
                 self.set_items(step.name, earlier.items[step.name])

@@ -155,6 +155,21 @@ def test_rerun(daemon: Daemon) -> None:
     daemon.scheduler.operations["bulk_rerun"] = lambda args: {"triggered": triggered if args["match_all"] else []}
     assert post(daemon, "rerun", {"match_all": True}).json["triggered"] == triggered
     assert post(daemon, "rerun", {"ids": []}).json["triggered"] == []
+
+
+def test_rerun_from_a_step(daemon: Daemon) -> None:
+    """The step from which flows continue reaches the scheduler; with failed=true, it is an error."""
+    asked: list[str] = []
+
+    def answer(arguments: dict[str, Any]) -> dict[str, Any]:
+        asked.append(arguments["from_step"])
+        return {"triggered": []}
+
+    daemon.scheduler.operations["bulk_rerun"] = answer
+    assert post(daemon, "rerun?from_step=load", {"match_all": True}).status == 200
+    refused = post(daemon, "rerun?from_step=load&failed=true", {"match_all": True})
+    assert (refused.status, refused.json["errors"][0]["location"]) == (422, "query.from_step")
+    assert asked == ["load"]
     assert daemon.scheduler.calls[0][1]["triggered_by"] == "api"
 
 

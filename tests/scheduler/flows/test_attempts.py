@@ -142,6 +142,49 @@ def test_person_lets_a_flow_continue(bench: Make) -> None:
     assert rerun(harness, second.id, failed=True)["status"] == 409
 
 
+def test_flow_again_from_a_step(bench: Make) -> None:
+    """A named step and all behind it are repeated, also with all items; other steps that succeeded are kept."""
+    harness = bench(
+        flow("a:", 'b: after = ["a"]; each = { x = ["1", "2"] }; run = ["b", "${each:x}"]', 'c: after = ["b"]', "d:")
+    )
+    first = harness.begin()
+    assert rerun(harness, first.id, from_step="b")["status"] == 409
+    for step in ("a", "d"):
+        harness.ends(step)
+    for item in ("1", "2"):
+        harness.ends("b", item=item)
+    harness.ends("c")
+    assert harness.end_of(first) == ("succeeded", 0)
+    assert "has no step x" in str(rerun(harness, first.id, from_step="x")["errors"])
+    assert rerun(harness, first.id, from_step="b")["ok"]
+    (second,) = harness.units["f"].active.values()
+    assert (second.attempt, second.retry_of) == (1, first.id)
+    assert {run.place.item for run in harness.engine.live.values() if run.place is not None} == {"1", "2"}
+    assert harness.decisions(second) == {"a": "succeeded", "b": None, "d": "succeeded"}
+    for item in ("1", "2"):
+        harness.ends("b", item=item)
+    harness.ends("c")
+    assert harness.end_of(second) == ("succeeded", 0)
+
+
+def test_restart_before_a_flow_begins_again_from_a_step(bench: Make) -> None:
+    """An attempt that waits for its place still begins with the named step after a restart of the scheduler."""
+    harness = bench(flow("a:", 'b: after = ["a"]', keys="on_overlap = 'queue'"))
+    first = harness.begin()
+    for step in ("a", "b"):
+        harness.ends(step)
+    other = harness.begin()
+    assert rerun(harness, first.id, from_step="b")["ok"]
+    harness.next_scheduler()
+    assert harness.going() == {"a"}
+    for step in ("a", "b"):
+        harness.ends(step)
+    assert harness.end_of(other) == ("succeeded", 0)
+    assert harness.going() == {"b"}
+    (second,) = harness.units["f"].active.values()
+    assert harness.decisions(second) == {"a": "succeeded", "b": None}
+
+
 def test_rerun_of_many_starts_flows_once(bench: Make) -> None:
     """Behind the runs of steps is their flow, which starts once and anew; a step's run that is named runs alone."""
     harness = bench(flow("a:", 'b: after = ["a"]'))

@@ -1,11 +1,12 @@
 // The steps of a flow: of one run as a graph and a list, and of the last runs as a grid.
 import { html, useEffect, useState } from "../../vendor/preact.js";
+import * as actions from "../actions.js";
 import { get, runPath, taskPath } from "../api.js";
 import { moment } from "../format.js";
 import { listen } from "../live.js";
-import { Badge, Card, Empty, RunBadge, Took, UnitLink, Unloaded, useLoad } from "../parts/basics.js";
+import { Act, Badge, Card, Empty, RunBadge, Took, UnitLink, Unloaded, useLoad } from "../parts/basics.js";
 import { link } from "../routes.js";
-import { throttle } from "../state.js";
+import { mayOperate, throttle } from "../state.js";
 import { ofReason } from "../states.js";
 
 const SIZE = { width: 152, height: 46, right: 52, below: 14 };
@@ -89,6 +90,13 @@ function Runs({ step }) {
   </li>`)}</ul>`;
 }
 
+/** The button that lets an ended flow continue from a step. */
+function FromHere({ run, step }) {
+  const may = mayOperate.value;
+  const title = may ? "Repeats this step and all behind it; keeps the other steps that succeeded" : "Your role is read-only";
+  return html`<${Act} disabled=${!may} title=${title} aria-label="Run again from here: ${step.name}" run=${() => actions.rerun(run, { from_step: step.name })}>Run again from here</${Act}>`;
+}
+
 /** The steps of a run of a flow, live. */
 export function FlowSteps({ runId, title = "Steps" }) {
   const { data, error, reload } = useLoad((signal) => get(runPath(runId, "steps"), {}, signal), [runId]);
@@ -106,7 +114,7 @@ export function FlowSteps({ runId, title = "Steps" }) {
     <div class="scroll-x"><table class="steps"><thead><tr><th>Step</th><th>State</th><th>Runs</th></tr></thead><tbody>
       ${data.steps.map((step) => html`<tr key=${step.name} id="step-${step.name}" class=${step.name === chosen ? "chosen" : ""}>
         <td><${UnitLink} name=${step.task}>${step.name}</${UnitLink}>${step.optional && html` <span class="tag">optional</span>`}</td>
-        <td><${Badge} look=${ofStep(step.state)} />${why(step) && html`<div class="small soft">${why(step)}</div>`}</td>
+        <td><${Badge} look=${ofStep(step.state)} />${why(step) && html`<div class="small soft">${why(step)}</div>`}${data.run.status === "ended" && html`<div><${FromHere} run=${data.run} step=${step} /></div>`}</td>
         <td><${Runs} step=${step} /></td>
       </tr>`)}
     </tbody></table></div>

@@ -20,17 +20,32 @@ _SHOWN = 10
 @selecting
 @asking
 @click.option("--failed", is_flag=True, help="Let flows continue: repeat only the steps that did not succeed.")
+@click.option("--from", "from_step", metavar="STEP", help="Let flows continue: repeat this step and all behind it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @pass_settings
-def command(settings: Settings, /, *, dry_run: bool, yes: bool, failed: bool, as_json: bool, **selecting: Any) -> int:
+def command(
+    settings: Settings,
+    /,
+    *,
+    dry_run: bool,
+    yes: bool,
+    failed: bool,
+    from_step: str | None,
+    as_json: bool,
+    **selecting: Any,
+) -> int:
     """Run the tasks of the selected runs again, each task once, and print the new runs.
 
     Name runs, or tasks for their runs, or select runs by options. The newest run of a task supplies the parameters.
     Services, and tasks with api_trigger = false, are left out. An id may be shortened to its first or last 6 characters
     or more. --all asks, unless --yes is given. Exits with 1 if nothing was started.
     """
+    from urllib.parse import quote
+
     from supervisor.cli.tables import show_json, show_table
 
+    if failed and from_step is not None:
+        raise click.UsageError("--failed cannot be combined with --from")
     selection = selection_of(settings.api, **selecting)
     api = settings.api()
     if selection.ids and selection.filters is not None:
@@ -40,7 +55,8 @@ def command(settings: Settings, /, *, dry_run: bool, yes: bool, failed: bool, as
         return exit_codes.OK
     if not yes:
         _confirm(api, selection)
-    answer = selection.change(api, "rerun?failed=true" if failed else "rerun")
+    how = "?failed=true" if failed else "" if from_step is None else f"?from_step={quote(from_step, safe='')}"
+    answer = selection.change(api, f"rerun{how}")
     started = answer["triggered"]
     if as_json:
         show_json(answer)
