@@ -178,5 +178,6 @@ def _run(run: Run, details: RunDetails, outputs: dict[str, Any] | None) -> StepR
         started_at=known_rfc3339(run.started_at),
         ended_at=known_rfc3339(run.ended_at),
         waiting_for=details.waiting_for or UNSET,
+        approval=details.approval,
         outputs=outputs or UNSET,
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from store.runs.phases import CAUSES, DUE_KINDS
+from store.runs.writes import ANSWERS
 
 PHASES = ("pending", "running", "ended")
 REASONS = (
@@ -173,6 +174,25 @@ class WaitingFor(Struct, kw_only=True, rename="camel"):
         | UnsetType
     ) = UNSET
     until: Annotated[DateTime, Meta(description="End of a wait that has a time.")] | UnsetType = UNSET
+    approvers: (
+        Annotated[list[str], Meta(description="Who may approve the run; absent if every operator may.")] | UnsetType
+    ) = UNSET
+
+
+class AnsweredApproval(Struct, kw_only=True, rename="camel"):
+    """The answer to the question whether a run may start."""
+
+    answer: Annotated[
+        str,
+        Meta(
+            title="ApprovalAnswer",
+            description="withdrawn: the run was stopped while it waited.",
+            extra_json_schema={"enum": list(ANSWERS)},
+        ),
+    ]
+    by: Annotated[str, Meta(description="Who answered; absent if nobody did.")] | UnsetType = UNSET
+    at: DateTime | UnsetType = UNSET
+    note: str | UnsetType = UNSET
 
 
 class RunDetails(Document, kw_only=True, rename="camel"):
@@ -211,6 +231,7 @@ class RunDetails(Document, kw_only=True, rename="camel"):
         Annotated[list[WaitingFor], Meta(description="Reasons why the run waits; absent while the scheduler is away.")]
         | UnsetType
     ) = UNSET
+    approval: Annotated[AnsweredApproval, Meta(description="The answer to a needed approval.")] | UnsetType = UNSET
     done_by: (
         Annotated[DateTime, Meta(description="When the work of the scheduled time is to be done (`finish_by`).")]
         | UnsetType
@@ -472,6 +493,12 @@ class AcknowledgeBody(Body, kw_only=True, rename="camel"):
         | UnsetType
         | None
     ) = UNSET
+
+
+class ApprovalBody(Body, kw_only=True):
+    """Body of an answer to the question whether a run may start."""
+
+    note: Annotated[str, Meta(max_length=1000, description="Why, for others.")] | UnsetType | None = UNSET
 
 
 PauseEnd = Annotated[DateTime, Meta(description="When the pause ends; default: when someone ends it.")]

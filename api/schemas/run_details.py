@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from api.schemas.records import (
+    AnsweredApproval,
     DateTime,
     Document,
     EndCause,
@@ -163,6 +164,7 @@ class Ending(Document, kw_only=True, rename="camel"):
     oom_killed: (
         Annotated[bool, Meta(description="Present if the kernel killed a process for lack of memory.")] | UnsetType
     ) = UNSET
+    approval: Annotated[AnsweredApproval, Meta(description="The answer to a needed approval.")] | UnsetType = UNSET
     started_by: Annotated[str, Meta(description="The user who started the run, as in its details.")] | UnsetType = UNSET
     requested_by: (
         Annotated[str, Meta(description="The user who stopped the run, else the user who triggered it.")] | UnsetType
@@ -217,6 +219,7 @@ class StepRun(Struct, kw_only=True, rename="camel"):
     started_at: DateTime | UnsetType = UNSET
     ended_at: DateTime | UnsetType = UNSET
     waiting_for: list[WaitingFor] | UnsetType = UNSET
+    approval: AnsweredApproval | UnsetType = UNSET
     outputs: Annotated[dict[str, Any], Meta(description="The values that it wrote.")] | UnsetType = UNSET
 
 

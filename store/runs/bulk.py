@@ -230,7 +230,7 @@ def purge(db: Database, rows: str) -> int:
                 f"DELETE FROM deleted_runs WHERE run IN (SELECT seq FROM runs WHERE {_THOSE})",  # noqa: S608 - constants
                 [rows],
             )
-            for table in ("run_samples", "flows", "flow_steps", "run_outputs"):
+            for table in ("run_samples", "flows", "flow_steps", "run_outputs", "approvals"):
                 connection.execute(
                     f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {_THOSE})",  # noqa: S608 - constants
                     [rows],

@@ -1,9 +1,11 @@
-"""Writes of runs by the scheduler, and reads of single runs. Pages and totals come from store.runs.run_pages."""
+"""Writes of runs and approvals by the scheduler, and reads of single runs; for pages, see store.runs.run_pages."""
 
 import functools
-from collections.abc import Collection
-from typing import Any
+import json
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
+from store.connection import TEXTS
 from store.database import Database
 from store.errors import Conflict, InstantTaken
 from store.runs.filter import VISIBLE, Selection
@@ -233,3 +235,68 @@ def newest_successes(db: Database) -> dict[str, int]:
         " GROUP BY task_name"
     )
     return dict(rows)
+
+
+APPROVED, REJECTED, TIMED_OUT, WITHDRAWN = "approved", "rejected", "approval_timeout", "withdrawn"
+ANSWERS = (APPROVED, REJECTED, TIMED_OUT, WITHDRAWN)
+"""What can become of an approval; the run of a withdrawn one was stopped while it waited."""
+
+
+class Approval(NamedTuple):
+    """The approval that a run needs, as it was configured when the run was created. Times are in ms since the epoch.
+
+    Attributes:
+        run_id: Id of the run.
+        approvers: JSON list of the names of the people who may give it; None: every operator of the task.
+        not_by_starter: Whether the person who started the run may not give it.
+        timeout_ms: How long the run waits for it.
+        answer: One of `ANSWERS`; None: there is none yet.
+        answered_by: Who gave it.
+        answered_at: When.
+        note: What they wrote.
+    """
+
+    run_id: str
+    approvers: str | None
+    not_by_starter: bool
+    timeout_ms: int
+    answer: str | None = None
+    answered_by: str | None = None
+    answered_at: int | None = None
+    note: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the people who may give it; empty: every operator of the task."""
+        return [] if self.approvers is None else json.loads(self.approvers)
+
+
+_APPROVAL = ", ".join(f"approvals.{name}" for name in Approval._fields)
+_PUT_APPROVAL = (
+    f"INSERT INTO approvals ({', '.join(Approval._fields)}) VALUES ({', '.join('?' * len(Approval._fields))})"  # noqa: S608 - constants
+    " ON CONFLICT (run_id) DO UPDATE SET answer = excluded.answer, answered_by = excluded.answered_by,"
+    " answered_at = excluded.answered_at, note = excluded.note"
+)
+
+
+def put_approval(db: Database, approval: Approval) -> None:
+    """Store an approval that a run needs, or its answer."""
+    db.execute(_PUT_APPROVAL, [int(value) if isinstance(value, bool) else value for value in approval])
+
+
+def open_approvals(db: Database) -> dict[str, Approval]:
+    """Return the approvals that unfinished runs still need, by run id."""
+    unfinished = f"JOIN runs ON runs.id = approvals.run_id WHERE runs.state >= {FIRST_ACTIVE}"
+    rows = db.rows(f"SELECT {_APPROVAL} FROM approvals {unfinished} AND approvals.answer IS NULL")  # noqa: S608 - constants
+    return _by_run(rows)
+
+
+def approvals_of(db: Database, run_ids: Iterable[str]) -> dict[str, Approval]:
+    """Return the approvals of runs, by run id; runs that need none are left out."""
+    query = f"SELECT {_APPROVAL} FROM approvals WHERE run_id IN {TEXTS}"  # noqa: S608 - constants
+    return _by_run(db.rows(query, [json.dumps([*run_ids])]))
+
+
+def _by_run(rows: Iterable[tuple[object, ...]]) -> dict[str, Approval]:
+    found = (Approval(*row) for row in rows)  # type: ignore[arg-type]
+    return {approval.run_id: approval._replace(not_by_starter=bool(approval.not_by_starter)) for approval in found}

@@ -28,6 +28,8 @@ _GROUPS = {
         "enable": ("units.control", "Let services be started again after stop --disable."),
         "pause": ("units.control", "Pause the schedules of tasks."),
         "resume": ("units.control", "Resume the schedules of tasks."),
+        "approve": ("runs.approve", "Let a run start that waits for an approval."),
+        "reject": ("runs.approve", "End a run that waits for an approval."),
         "ack": ("units.ack", "Acknowledge the failure of a task or service."),
         "wait": ("units.wait", "Wait until units or runs reach a state."),
         "next": ("units.next", "Show the next times of tasks."),

@@ -33,7 +33,7 @@ from supervisor.config.value_types import (
 )
 from supervisor.config.value_types.durations import DURATION, SIZE
 from supervisor.config.value_types.exposure import BasePath, HostName, Network, Url
-from supervisor.config.value_types.permissions import Permission
+from supervisor.config.value_types.permissions import APPROVERS, Approvers, Permission
 from supervisor.config.value_types.timing import (
     ATTEMPTS,
     RATE,
@@ -423,6 +423,7 @@ _RULES: Mapping[type, Callable[[Any], Schema]] = {
     Environment: _always(_STRINGS),
     Secrets: _always(_STRINGS),
     probes.Load: _always({"type": "number", "exclusiveMinimum": 0}),
+    Approvers: lambda _kind: {"anyOf": [{"type": "boolean"}, _list(APPROVERS), _REFERENCE]},
     probes.Condition: lambda _kind: {"anyOf": [*_COMMAND["anyOf"], _types(probes.HOST_CHECKS)]},
     CommandLine: _always(_COMMAND),
     RetryCause: _always(_CAUSE),

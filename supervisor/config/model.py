@@ -41,7 +41,7 @@ from supervisor.config.value_types.listen import Sockets
 from supervisor.config.value_types.notify_targets import PingUrl, notifiers
 from supervisor.config.value_types.params import CronValue, Params
 from supervisor.config.value_types.patterns import LINE_PATTERN
-from supervisor.config.value_types.permissions import Permission
+from supervisor.config.value_types.permissions import Approvers, Permission
 from supervisor.config.value_types.probes import LIVE, READY, Condition
 from supervisor.config.value_types.process import USER, Limits, Stdin, Umask
 from supervisor.config.value_types.slots import SlotUses
@@ -529,6 +529,22 @@ class _ConditionKeys:
     )
     gate_wait_ms: int = key(
         Duration(low_ms=1000), "1h", "how long a scheduled run waits for the tasks in requires", name="gate_wait"
+    )
+    needs_approval: bool | tuple[str, ...] = key(
+        Approvers(),
+        False,
+        "whether an operator must approve each run before it starts; a list: who may approve",
+        NEXT_RUN,
+        example=["alice", "bob"],
+    )
+    """Whether each run needs an approval; names: the people who may give it."""
+    not_by_starter: bool = key(Flag(), False, "whether the person who started a run may not approve it", NEXT_RUN)
+    approval_timeout_ms: int = key(
+        Duration(low_ms=1000),
+        "7d",
+        "how long a run waits for its approval; then it is rejected",
+        NEXT_RUN,
+        name="approval_timeout",
     )
 
 

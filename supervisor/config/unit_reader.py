@@ -155,6 +155,7 @@ class UnitReader(TableReader):
                     name=name,
                     unit=unit.values.get("task", unit.name),
                     params=params,
+                    needs_approval=unit.values.get("needs_approval", False),
                     each=self._each(unit),
                     **{
                         key.attribute: unit.values[key.name]

@@ -12,6 +12,7 @@ kind                        severity  when
 ``run.recovered``           info      a task succeeded after a failure
 ``run.short``               warn      a run succeeded sooner than ``min_duration``, with ``too_short = "warn"``
 ``run.gate_closed``         warn      a scheduled run was skipped, because the tasks in ``requires`` had not succeeded
+``run.approval``            warn      a run waits for an approval (``needs_approval``)
 ``run.slow``                warn      a run takes longer than ``max_duration_alert``, or than usual
 ``run.silent``              warn      a run has printed nothing for ``silence_alert``
 ``task.late``               error     the work of a scheduled time was not done by ``finish_by``
@@ -64,6 +65,7 @@ RUN_SUCCEEDED = _kind("run.succeeded", "info")
 RUN_RECOVERED = _kind("run.recovered", "info")
 RUN_SHORT = _kind("run.short", "warn")
 RUN_GATE_CLOSED = _kind("run.gate_closed", "warn")
+RUN_APPROVAL = _kind("run.approval", "warn")
 RUN_SLOW = _kind("run.slow", "warn")
 RUN_SILENT = _kind("run.silent", "warn")
 TASK_LATE = _kind("task.late", "error")

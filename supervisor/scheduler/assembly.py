@@ -31,7 +31,7 @@ from supervisor.scheduler.control.bulk_operations import BulkOperations
 from supervisor.scheduler.control.control_socket import ControlServer, Operations, RequestEntry
 from supervisor.scheduler.control.external_runs import ExternalRuns
 from supervisor.scheduler.control.rate_limit import TriggerLimit
-from supervisor.scheduler.control.run_operations import RunOperations
+from supervisor.scheduler.control.run_operations import ApprovalOperations, RunOperations
 from supervisor.scheduler.control.unit_operations import PAUSE, DaemonPause, UnitOperations
 from supervisor.scheduler.control.window_operations import WINDOWS, WindowOperations, windows_of
 from supervisor.scheduler.core import Core
@@ -239,7 +239,7 @@ class Scheduler(CommitListener, StoreListener):
         conditions = TaskConditions(core, engine, user_lookup, watcher)
         gates = Gates(core, engine, self._units, notifications)
         alerts = RunAlerts(core, notifications)
-        engine.observers = [alerts, self._heartbeats, self._jobs, self._promises, conditions, gates]
+        engine.observers += [alerts, self._heartbeats, self._jobs, self._promises, conditions, gates]
         flows = Flows(core, engine, self._units, state.flows)
         self._external = ExternalRuns(core, engine, self._units, self._config)
         outputs = OutputSearches(loop, settings, watcher, log)
@@ -364,6 +364,7 @@ class Scheduler(CommitListener, StoreListener):
             certificate,
             hooks,
             self._external,
+            ApprovalOperations(core, engine, engine.approvals),
             self._clock_report,
             self._daemon_pause,
             self._window_operations,

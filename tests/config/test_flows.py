@@ -293,3 +293,30 @@ def test_step_with_a_condition(flows: Load) -> None:
     assert (warning.key, warning.remedy) == ("flows.f.steps.a", "to let them begin, add optional = true")
     assert warning.message == 'if its condition says no, "b" will be passed over too'
     assert flows(text.replace("only_if", "optional = true, only_if")).warnings == ()
+
+
+def test_approvals(flows: Load) -> None:
+    """Steps and named tasks can need an approval; a flow that ends before the approval must come is a warning."""
+    text = """
+        [tasks.deploy]
+        run = "x"
+        not_by_starter = true
+        approval_timeout = "1h"
+        [flows.f]
+        timeout = "2h"
+        [flows.f.steps.a]
+        task = "deploy"
+        needs_approval = ["alice"]
+        [flows.f.steps.b]
+        run = "x"
+        needs_approval = true
+        """
+    loaded = flows(text)
+    assert [step.needs_approval for step in loaded.tasks["f"].steps] == [("alice",), True]
+    assert (loaded.tasks["deploy"].needs_approval, loaded.tasks["deploy"].not_by_starter) == (False, True)
+    (warning,) = loaded.warnings
+    assert (warning.key, warning.message) == (
+        "flows.f.steps.b",
+        "may wait for its approval for 1w, but the timeout of the flow is 2h",
+    )
+    assert warning.remedy == "lower approval_timeout here, or raise the timeout of the flow"

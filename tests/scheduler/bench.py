@@ -11,7 +11,7 @@ from store.daemon_values import get_meta
 from store.database import Database, open_writer
 from store.errors import DatabaseUnusable, StoreError
 from store.runs.ids import new_ulid
-from store.runs.writes import Run, get_run, unfinished_runs
+from store.runs.writes import Run, get_run, open_approvals, unfinished_runs
 from store.store_thread import StoreThread
 from store.tasks import upsert_task
 from supervisor.config.load import load
@@ -237,7 +237,12 @@ class Bench:
         for run_id, instance in at_root.items():
             instance["origin"] = self.root.requests[run_id]["origin"]
         known_runs = KnownRuns(
-            unfinished_runs(self.store.database), running=at_root, exits=[*exits], ending=False, again=again
+            unfinished_runs(self.store.database),
+            running=at_root,
+            exits=[*exits],
+            ending=False,
+            again=again,
+            approvals=open_approvals(self.store.database),
         )
         root = cast(RootConnection, self.root)
         with self.committer.changing() as change:

@@ -16,6 +16,7 @@ from tests.support.waiting import until
 
 T0 = 1_780_000_000_000  # ms since the epoch
 _UNDOING = {
+    14: ("DROP TABLE approvals",),
     13: ("ALTER TABLE instances DROP COLUMN next_run",),
     12: ("ALTER TABLE tasks DROP COLUMN promises",),
     11: (

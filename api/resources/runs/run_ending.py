@@ -11,7 +11,7 @@ from api.auth.identity import Role
 from api.errors import ApiError
 from api.operations.operation import Call, Operation, json_of
 from api.operations.parameters import RUN_ID, instant, integer, several
-from api.resources.runs.runs import the_run
+from api.resources.runs.runs import approval_shown, the_run
 from api.schemas import run_view
 from api.schemas.records import Line
 from api.schemas.run_details import Cause, Ending, Failure, Failures
@@ -29,7 +29,7 @@ from store.runs.flows import get_flow
 from store.runs.phases import FAILURES
 from store.runs.run_pages import list_runs
 from store.runs.runs_by_unit import runs_by_id
-from store.runs.writes import Run, get_run
+from store.runs.writes import Run, approvals_of, get_run
 from store.tasks import get_task
 
 _LINES = 100
@@ -206,6 +206,7 @@ def explain_run_ending(context: Context, call: Call) -> None:
     failed_run = None if flow is None or flow.failed_run_id is None else context.reads(get_run, flow.failed_run_id)
     output = run if failed_run is None else failed_run
     lines = last_lines(context, output, _LAST_LINES)
+    approval = context.reads(approvals_of, [run.id]).get(run.id)
     call.answer(
         Ending(
             reason=run.end_reason,
@@ -218,6 +219,7 @@ def explain_run_ending(context: Context, call: Call) -> None:
             core_dumped=UNSET if run.signal is None else run.core_dumped,
             oom_killed=True if run.oom_kills else UNSET,
             killed_leftovers=json.loads(run.leftovers) if run.leftovers else UNSET,
+            approval=UNSET if approval is None else approval_shown(approval),
             started_by=run.requested_by or UNSET,
             requested_by=run.stopped_by or run.requested_by or UNSET,
             scheduled_for=known_rfc3339(run.scheduled_at),

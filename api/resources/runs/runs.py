@@ -1,6 +1,7 @@
-"""Handlers for runs: lists, deleted runs, single runs, stopping and deleting runs, and the resources that runs use."""
+"""Handlers for runs: lists, deleted and single runs, their resources; stopping, approving and deleting runs."""
 
 import contextlib
+import pwd
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from api.operations.parameters import (
 from api.resources.daemon import META_KEY as INFO_KEY
 from api.schemas import records as schemas
 from api.schemas import run_view
-from api.schemas.records import Holder, RunDefinition, RunDetails, WaitingFor
+from api.schemas.records import AnsweredApproval, ApprovalBody, Holder, RunDefinition, RunDetails, WaitingFor
 from api.schemas.run_details import (
     AllResources,
     DeletedRun,
@@ -48,13 +49,14 @@ from store.runs import run_pages
 from store.runs import samples as run_samples
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
+from store.runs import writes as store_writes
 from store.runs.definitions import get_definition
 from store.runs.deleted import list_deleted
 from store.runs.filter import RunFilter
 from store.runs.phases import DUE_KINDS
 from store.runs.run_pages import Sort, SortField
 from store.runs.samples import Point, Usage
-from store.runs.writes import Run, unfinished_runs
+from store.runs.writes import Run, approvals_of, unfinished_runs
 
 NAMING_OF_ONE = choice(
     "naming",
@@ -297,7 +299,8 @@ _AWAY = (400, 503)
 
 def _waiting_for(call: Call, wait: dict[str, Any]) -> WaitingFor:
     if wait["kind"] in DUE_KINDS:
-        return WaitingFor(kind=wait["kind"], until=UNSET if wait["until"] is None else known_rfc3339(wait["until"]))
+        until = UNSET if wait["until"] is None else known_rfc3339(wait["until"])
+        return WaitingFor(kind=wait["kind"], until=until, approvers=wait.get("approvers") or UNSET)
     seen = [(run, task) for run, task in wait["held_by"] if call.sees(task)]
     return WaitingFor(
         kind=wait["kind"],
@@ -351,6 +354,18 @@ def read_run_definition(context: Context, call: Call) -> None:
     call.answer(RunDefinition(hash=run.definition_hash, kind=kind, definition=definition_keys(definition)))
 
 
+def approval_shown(approval: store_writes.Approval) -> AnsweredApproval | UnsetType:
+    """Return the answer to the question whether a run may start; UNSET if there is none yet."""
+    if approval.answer is None:
+        return UNSET
+    return AnsweredApproval(
+        answer=approval.answer,
+        by=approval.answered_by or UNSET,
+        at=known_rfc3339(approval.answered_at),
+        note=approval.note or UNSET,
+    )
+
+
 def details_of(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDetails]:
     """Return the details of runs by id; without the scheduler, only the stored ones."""
     details = {
@@ -365,6 +380,8 @@ def details_of(context: Context, call: Call, runs: list[Run]) -> dict[str, RunDe
         )
         for run in runs
     }
+    for run_id, approval in context.reads(approvals_of, list(details)).items():
+        details[run_id].approval = approval_shown(approval)
     started = {run.id: run.started_at for run in runs if run.status != "ended"}
     active = list(started)
     for first in range(0, len(active), _RUNS_PER_REQUEST):
@@ -406,6 +423,59 @@ def stop_run(context: Context, call: Call) -> None:
         force = bool(call.query["force"])
         context.command("stop", call.entry(), run=run_id, force=force, by=call.by)
     call.no_content()
+
+
+_PEER = "uid "
+_PERSONS = ("user ", "proxy user ")
+_WAYS = (" (dashboard)", " (command line)")
+
+
+@Operation("POST", "/api/runs/{runId}/approve", role=Role.OPERATOR, body=ApprovalBody, refusals=(404, 409))
+def approve_run(context: Context, call: Call) -> None:
+    """Let a run start that waits for an approval.
+
+    The first answer counts: the next one gets 409. A client whom `needs_approval` does not name gets 403, and with
+    `not_by_starter` so does the person who started the run.
+    """
+    _answer(context, call, "approve")
+
+
+@Operation("POST", "/api/runs/{runId}/reject", role=Role.OPERATOR, body=ApprovalBody, refusals=(404, 409))
+def reject_run(context: Context, call: Call) -> None:
+    """End a run that waits for an approval: it is stopped with the cause `rejected`.
+
+    The same clients may reject a run that may approve it.
+    """
+    _answer(context, call, "reject")
+
+
+def _answer(context: Context, call: Call, verb: str) -> None:
+    run = the_run(context, call.path["runId"])
+    body: ApprovalBody | None = call.body
+    note = None if body is None or body.note is UNSET else body.note or None
+    call.result = note or ""
+    starter, person = context.files(lambda: (_person(run.requested_by or ""), _person(call.by)))
+    context.command(verb, call.entry(), run=run.id, by=call.by, note=note, person=person, starter=starter or None)
+    call.no_content()
+
+
+def _person(recorded: str) -> str:
+    """Return the name of a person in a record of actions; over the socket, it is that of the Unix user.
+
+    Other clients, such as tokens, have the name in the record.
+    """
+    name = recorded
+    for way in _WAYS:
+        name = name.removesuffix(way)
+    for kind in _PERSONS:
+        if name.startswith(kind):
+            return name.removeprefix(kind)
+    if name.startswith(_PEER):
+        try:
+            return pwd.getpwuid(int(name.removeprefix(_PEER))).pw_name
+        except (KeyError, ValueError):  # the user has no name
+            return name
+    return name
 
 
 @Operation("DELETE", "/api/runs/{runId}", role=Role.OPERATOR, refusals=(404,))

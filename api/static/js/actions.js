@@ -46,7 +46,7 @@ async function once(name, work) {
   }
 }
 
-async function did(text, work) {
+export async function did(text, work) {
   const result = await attempt(async () => {
     await work();
     return true;

@@ -23,6 +23,8 @@ export const ACTIONS = {
   pauseUnits: "Pause several schedules",
   resumeUnits: "Resume several schedules",
   stopRun: "Stop run",
+  approveRun: "Approve run",
+  rejectRun: "Reject run",
   deleteRun: "Delete run",
   bulkStopRuns: "Stop runs",
   bulkDeleteRuns: "Delete runs",

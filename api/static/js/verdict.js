@@ -18,6 +18,8 @@ const DUE = {
   approval: "Waiting for approval, at most until",
 };
 
+const NOT_APPROVED = { rejected: "Rejected", approval_timeout: "Stopped: nobody approved it" };
+
 /** Why a run was skipped, for lists. */
 export const SKIPPED_FOR = { calendar: "closed day", window: "window", condition: "condition not met", gate: "other tasks had not succeeded", paused: "paused", superseded: "superseded" };
 
@@ -39,7 +41,7 @@ export function sentence(run, ending) {
   const words = {
     succeeded: `Succeeded${after}.`,
     failed: ending?.endCause === "too_short" ? `Failed: it succeeded${after}, sooner than min_duration allows.` : signal ? `Killed${signal}${after} (not by Ringward).` : `Failed${after} (exit code ${run.exitCode}).`,
-    stopped: took === undefined ? `Stopped${by} before it started.` : `Stopped${by}${after}.`,
+    stopped: NOT_APPROVED[ending?.endCause] ? `${NOT_APPROVED[ending.endCause]}${ending.endCause === "rejected" ? by : ""} before it started.` : took === undefined ? `Stopped${by} before it started.` : `Stopped${by}${after}.`,
     timeout: `Timed out: stopped${after}.`,
     crashed: "Outcome unknown: the daemon crashed during the run.",
     skipped: `Skipped: ${skippedFor(ending)}.`,
@@ -75,7 +77,8 @@ function waiting(run, reasons) {
 /** Return why a run waits, in sentences. reasons: `waitingFor` of its details. */
 export const waitingFor = (reasons) => reasons.map(reason).join(" ");
 
-function reason({ kind, name, size, heldBy, until }) {
+function reason({ kind, name, size, heldBy, until, approvers }) {
+  if (kind === "approval" && approvers) return `Waiting for approval by ${approvers.join(" or ")}, at most until ${moment(until)}.`;
   if (kind === "paused") return "Waiting for the end of a pause.";
   if (until) return `${DUE[kind]} ${moment(until)}.`;
   const holders = [...new Set((heldBy ?? []).map((one) => one.taskName))];

@@ -13,6 +13,7 @@ from supervisor.config.flows.flow_keys import MAX_STEPS
 from supervisor.config.model import Task
 from supervisor.config.problems import InvalidValue, nearest, quoted
 from supervisor.config.value_records import Param, Reference, Step, Template
+from supervisor.config.value_types.durations import format_duration
 from supervisor.config.value_types.param_values import normal
 from supervisor.config.value_types.params import is_reserved
 from supervisor.schedule.flow_graph import circle, reachable
@@ -189,6 +190,8 @@ def unintended(tasks: Mapping[str, Task]) -> Iterator[Found]:
                     message = f"if its condition says no, {' and '.join(map(quoted, behind))} will be passed over too"
                     remedy = "to let them begin, add optional = true"
                     yield flow.name, ("steps", step.name), InvalidValue(message, remedy)
+            if unit is not None and (step.needs_approval or unit.needs_approval):
+                yield from _short_limit(flow, step, unit)
             if step.when == "failure" and not step.after:
                 message = "never begins: it has no step before it that could fail"
                 yield flow.name, path, InvalidValue(message, 'add after = ["…"]')
@@ -198,6 +201,16 @@ def unintended(tasks: Mapping[str, Task]) -> Iterator[Found]:
                     f" {' or '.join(map(quoted, handler.after))}, whose success the step needs too"
                 )
                 yield flow.name, path, InvalidValue(message, 'write when = "end"')
+
+
+def _short_limit(flow: Task, step: Step, unit: Task) -> Iterator[Found]:
+    """Yield a warning about a flow that ends before the time for an approval inside it does."""
+    if flow.timeout_ms is not None and flow.timeout_ms < unit.approval_timeout_ms:
+        limit, wait = format_duration(flow.timeout_ms), format_duration(unit.approval_timeout_ms)
+        message = f"may wait for its approval for {wait}, but the timeout of the flow is {limit}"
+        where = "of the task" if unit.flow is None else "here"
+        remedy = f"lower approval_timeout {where}, or raise the timeout of the flow"
+        yield flow.name, ("steps", step.name), InvalidValue(message, remedy)
 
 
 def _unreachable_behind(step: Step, steps: Mapping[str, Step]) -> Step | None:

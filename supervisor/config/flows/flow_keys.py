@@ -10,6 +10,7 @@ from supervisor.config.keys import Key
 from supervisor.config.problems import InvalidValue
 from supervisor.config.value_records import When
 from supervisor.config.value_types.params import Params, ParamValue
+from supervisor.config.value_types.permissions import Approvers
 from supervisor.config.value_types.values import Choice, Duration, Flag, Integer, ListOf, Name, TextOf, parse_parts
 
 MAX_STEPS = 500
@@ -38,7 +39,7 @@ OF_STEPS = frozenset({
 OF_BOTH = frozenset({
     "description", "group", "tags", "max_concurrent", "queue_priority", "timeout", "retry_attempts", "retry_delay",
     "retry_backoff", "retry_max_delay", "retry_on", "notify_on_failure", "notify_on_success", "max_duration_alert",
-    "heartbeat", "expected_duration", "failure_rate",
+    "heartbeat", "expected_duration", "failure_rate", "needs_approval", "not_by_starter", "approval_timeout",
 })
 OF_TASKS = frozenset({"outputs", "external", "grace", "token_file"})
 """Keys that neither has: all steps can write values, and no step runs elsewhere."""
@@ -122,6 +123,13 @@ STEP_KEYS = (
 """The keys that all steps have, and nothing else has; their attributes are those of :class:`Step`."""
 _NAMED_KEYS = (
     Key("task", Name("the name of a task or flow"), None, "the task or flow that it runs", example="load"),
+    Key(
+        "needs_approval",
+        Approvers(),
+        False,
+        "whether an operator must approve its runs before they start; a list: who may approve",
+        example=["alice"],
+    ),
     Key("params", StepParams(), {}, "values for parameters of this task"),
 )
 FLOW_PARAMS = Key("params", Params(flow=True), [], "values that a caller may set, for references in steps")

@@ -1,4 +1,4 @@
-"""Operations on runs and slots, and the ``info`` operation.
+"""Operations on runs and slots, the answers to approvals, and the ``info`` operation.
 
 A trigger may have an idempotency key. For a day, a trigger with the same key returns the same run.
 """
@@ -10,8 +10,9 @@ from typing import Annotated, Protocol
 from msgspec import Meta
 
 from store import idempotency
+from store.database import Database
 from store.errors import Conflict
-from store.runs.writes import get_run
+from store.runs.writes import Approval, approvals_of, get_run
 from supervisor.config.model import Task
 from supervisor.host.cgroup_usage import directory_of, mount_of
 from supervisor.host.cgroups import run_of
@@ -35,6 +36,7 @@ from supervisor.scheduler.core import Core
 from supervisor.scheduler.database.commits import Change, Committer
 from supervisor.scheduler.loop.procedures import Procedure, Refused, Turn, Wait
 from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.approval_gate import Approvals
 from supervisor.scheduler.runs.live_units import Due, LiveRun, RunRequest, Unit, expected_of
 from supervisor.scheduler.runs.run_parameters import InvalidParameters, complete_values
 from supervisor.scheduler.runs.run_rows import answer_row
@@ -293,6 +295,9 @@ class RunOperations:
             for run in runs
             if run.due is not None
         }
+        for run in runs:
+            if run.due is not None and run.due.kind == "approval" and run.approval is not None:
+                waiting_for[run.id][0]["approvers"] = run.approval.names
         for run, reasons in zip(queued, self._runs.obstacles(queued), strict=True):
             waiting_for[run.id] = [
                 {
@@ -353,6 +358,93 @@ class RunOperations:
         else:
             yield self._committer.stored(change)
         return done()
+
+
+class _Answered(Arguments):
+    run: str
+    by: str
+    """The client, for records."""
+    person: str
+    """The name of the person, to compare with ``needs_approval``; empty if the client is none."""
+    starter: str | None = None
+    """The name of the person who started the run; None if a schedule started it."""
+    note: str | None = None
+
+
+class ApprovalOperations:
+    """Operations on runs that wait for an approval. The first answer counts; the next ones are refused."""
+
+    def __init__(self, core: Core, runs: RequestedRuns, approvals: Approvals) -> None:
+        self._committer = core.committer
+        self._daemon = core.daemon
+        self._runs = runs
+        self._approvals = approvals
+
+    @operation(_Answered)
+    def approve(self, request: _Answered, entry: RequestEntry) -> Procedure[Answer]:
+        """Let a run go on to its start; answer once this is stored."""
+        run, approval = self._waiting(request)
+        if run is None or approval is None:
+            return (yield from self._late(request))
+        if refusal := self._refusal(request, approval):
+            return refusal
+        change = self._committer.change()
+        entry.record(change)
+        yield from self._approvals.approve(run, _answered(approval, request), change)
+        return done()
+
+    @operation(_Answered)
+    def reject(self, request: _Answered, entry: RequestEntry) -> Procedure[Answer]:
+        """End a run; answer once this is stored."""
+        run, approval = self._waiting(request)
+        if run is None or approval is None:
+            return (yield from self._late(request))
+        if refusal := self._refusal(request, approval):
+            return refusal
+        change = self._committer.change()
+        self._approvals.reject(run, _answered(approval, request), change)
+        entry.record(change)
+        yield self._committer.stored(change)
+        return done()
+
+    def _waiting(self, request: _Answered) -> tuple[LiveRun | None, Approval | None]:
+        """Return a run that waits for an answer, and the approval that it needs."""
+        run = self._runs.live.get(request.run)
+        return (None, None) if run is None or not self._approvals.awaits(run) else (run, run.approval)
+
+    def _refusal(self, request: _Answered, approval: Approval) -> Answer | None:
+        """Return why a client may not answer; None if it may."""
+        if self._daemon.ending:
+            return shutting_down()
+        names = approval.names
+        if names and request.person not in names:
+            return refused(403, f"Only {' and '.join(names)} may approve or reject this run, and this is {request.by}")
+        if approval.not_by_starter and request.starter is not None and request.starter == request.person:
+            return refused(403, "not_by_starter: the person who started a run may not answer for it")
+        return None
+
+    def _late(self, request: _Answered) -> Procedure[Answer]:
+        """Return the refusal of an answer for which no run waits."""
+        change = self._committer.change()
+        pending = change.read(_stored, request.run)
+        yield self._committer.stored_or_refused(change)
+        if pending.result is None:
+            return refused(404, f"no run with the id {request.run}")
+        approval = pending.result.get(request.run)
+        if approval is None or approval.answer is None:
+            return refused(409, f"{request.run} does not wait for an approval")
+        how = approval.answer.replace("_", " ")
+        by = f" by {approval.answered_by}" if approval.answered_by else ""
+        return refused(409, f"{request.run} was already answered: {how}{by}")
+
+
+def _answered(approval: Approval, request: _Answered) -> Approval:
+    return approval._replace(answered_by=request.by, note=request.note)
+
+
+def _stored(db: Database, run_id: str) -> dict[str, Approval] | None:
+    """Return the approval of a run by its id; None if there is no such run."""
+    return None if get_run(db, run_id) is None else approvals_of(db, [run_id])
 
 
 def _uses(claims: list[Claim], slot: str) -> list[tuple[str, str, int]]:

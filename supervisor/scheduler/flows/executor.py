@@ -366,6 +366,7 @@ class Flows(FlowRuns):
             files=outer.files,
             params=params,
             place=place,
+            needs_approval=step.needs_approval,
             due=Due("delay", change.now_ms + step.delay_ms) if step.delay_ms else None,
         )
         run = self._engine.create_task_run(unit, task, change, request)

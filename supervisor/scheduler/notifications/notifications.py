@@ -261,6 +261,12 @@ class Notifications:
         text = f"The scheduled time{when} was skipped. These tasks had not succeeded: {reasons}."
         self._raise_notification(change, fact, f"{unit.name} waited in vain", text)
 
+    def approval_needed(self, run: LiveRun, names: list[str], until: int, change: Change) -> None:
+        """Report a run that waits for an approval: of one of `names`, or of any operator if there are none."""
+        who = f" by {' or '.join(names)}" if names else ""
+        text = f"Run {run.id} waits for approval{who}, until {stamp(until)} at the latest.{_started_by(run)}"
+        self._about_run(notification_kinds.RUN_APPROVAL, run, f"{run.unit.name} waits for approval", text, change)
+
     def run_slow(self, run: LiveRun, limit_ms: int, usual_ms: int | None, change: Change) -> None:
         """Report a run that exceeds ``max_duration_alert``, or by far the usual duration of its task."""
         limit = format_duration(limit_ms)

@@ -31,6 +31,8 @@ REASONS = {
     "missed": "missed",
     "flow_stopped": "stopped",
     "fail_fast": "stopped",
+    "rejected": "stopped",
+    "approval_timeout": "stopped",
 }
 """End reasons by the cause of a stop."""
 _WORDS = {

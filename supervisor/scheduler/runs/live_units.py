@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from store.runs.definitions import Definition
 from store.runs.run_durations import Expectation, expectation
+from store.runs.writes import Approval
 from store.tasks import PromiseState, encode_promises, update_task
 from supervisor.config.model import Service, Task
 from supervisor.config.public_definition import recorded_definition
@@ -42,7 +43,7 @@ class Due(Struct, frozen=True):
     @property
     def is_ended_by_others(self) -> bool:
         """Whether it takes more than time to end the wait."""
-        return self.kind in ("condition", "gate", "paused")
+        return self.kind in ("condition", "gate", "approval", "paused")
 
     @property
     def is_endless(self) -> bool:
@@ -87,6 +88,8 @@ class LiveRun:
     """Whether its condition was asked, and did not say no."""
     refusal: str | None = field(default=None, init=False)
     """Why it cannot start: what was wrong with its condition."""
+    approval: Approval | None = field(default=None, init=False)
+    """The approval that it still needs before it starts; None: it needs none."""
     identity: UserIdentity | None = field(default=None, init=False)
     """The user that runs it; None until the user is looked up."""
     definition_hash: str | None = field(default=None, init=False)
@@ -154,6 +157,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """The number of this attempt; 0 without `retry_of`."""
     unconditional: bool = False
     """Whether the run starts without being asked for its condition."""
+    needs_approval: bool | tuple[str, ...] = False
+    """The approval that its step in a flow asks for; if it asks for none, that of its task counts."""
 
 
 class Withheld(Struct, frozen=True, kw_only=True):
@@ -329,7 +334,7 @@ class Unit:
         Args:
             task: the present definition.
             coalesce: whether another one that waits makes it unnecessary.
-            gated: whether it waits for other tasks first: active runs count only afterwards.
+            gated: whether it waits for other tasks or people first: active runs count only afterwards.
         """
         waiting = [run for run in (*self.queue, *self.held_back) if run.place is None]
         return overlap.decide(
@@ -343,8 +348,9 @@ class Unit:
 
     @property
     def held_back(self) -> list[LiveRun]:
-        """The runs that a condition or a gate holds back: the overlap policy counts them as waiting."""
-        return [run for run in self.waiting.values() if run.due is not None and run.due.kind in ("condition", "gate")]
+        """The runs that a condition, a gate or an approval holds back: the overlap policy counts them as waiting."""
+        kinds = ("condition", "gate", "approval")
+        return [run for run in self.waiting.values() if run.due is not None and run.due.kind in kinds]
 
     @property
     def recorded(self) -> Definition:

@@ -5,9 +5,10 @@ Restarts of services use the same delays.
 
 from collections.abc import Collection
 
+from store.runs.ids import new_ulid
 from supervisor.config.model import Task
 from supervisor.config.value_types.timing import RETRY_REASONS
-from supervisor.scheduler.runs.live_units import LiveRun
+from supervisor.scheduler.runs.live_units import Due, LiveRun
 
 RETRIED_REASONS = frozenset(RETRY_REASONS)
 """End reasons after which a run can be retried; a stop or a shutdown is not one of them."""
@@ -44,6 +45,27 @@ def delay_ms(kind: str, base_ms: int, max_ms: int, attempt: int) -> int:
     else:
         delay = base_ms << min(attempt - 1, _MAX_DOUBLINGS)
     return min(delay, longest_delay_ms(base_ms, max_ms))
+
+
+def next_attempt(run: LiveRun, task: Task, now_ms: int) -> tuple[LiveRun, Due]:
+    """Return the retry of a run, and its delay; it needs no approval of its own."""
+    again = LiveRun(
+        run.unit,
+        run.unit.definition,
+        new_ulid(now_ms),
+        trigger=run.trigger,
+        created_at=now_ms,
+        attempt=run.attempt + 1,
+        retry_of=run.id,
+        scheduled_at=run.scheduled_at,
+        params=run.params,
+        files=run.files,
+        by=run.by,
+        place=run.place,
+        unconditional=run.unconditional,
+    )
+    delay = delay_ms(task.retry_backoff, task.retry_delay_ms, task.retry_max_delay_ms, again.attempt)
+    return again, Due("retry", now_ms + delay)
 
 
 def longest_delay_ms(base_ms: int, max_ms: int) -> int:

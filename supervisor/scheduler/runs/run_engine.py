@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from store.runs.flows import put_outputs
 from store.runs.ids import new_ulid
 from store.runs.phases import CAUSES, FAILURES
-from store.runs.writes import Run, insert_run, update_run
+from store.runs.writes import Run, insert_run, put_approval, update_run
 from supervisor.config.model import Config, Task
 from supervisor.ipc.log_line import stamp
 from supervisor.ipc.messages import Exited
@@ -38,6 +38,7 @@ from supervisor.scheduler.loop.root_connection import Acknowledgements, RootConn
 from supervisor.scheduler.loop.user_lookup import UserIdentity, UserLookup
 from supervisor.scheduler.notifications.notifications import Notifications
 from supervisor.scheduler.runs import run_transitions
+from supervisor.scheduler.runs.approval_gate import Approvals, approval_of
 from supervisor.scheduler.runs.end_reason import (
     CRASHED_EXIT_CODE,
     REASONS,
@@ -51,7 +52,7 @@ from supervisor.scheduler.runs.end_reason import (
 from supervisor.scheduler.runs.live_units import Due, LiveRun, RunRequest, Unit
 from supervisor.scheduler.runs.private_data import PrivateData
 from supervisor.scheduler.runs.refused_runs import RefusedRuns
-from supervisor.scheduler.runs.retry import SUPERSEDED_BY, delay_ms, is_superseded, note_success, tried_again
+from supervisor.scheduler.runs.retry import SUPERSEDED_BY, is_superseded, next_attempt, note_success, tried_again
 from supervisor.scheduler.runs.run_observer import (
     Executor,
     FlowRuns,
@@ -113,7 +114,8 @@ class RunEngine:
         self._conditions = StartConditions()
         self.external = OtherExecutor()
         """The executor of runs that jobs elsewhere report."""
-        self.observers: list[RunObserver] = []
+        self.approvals = Approvals(core, self, notifications)
+        self.observers: list[RunObserver] = [self.approvals]
         """Called for every run, in this order."""
         self._private = PrivateData(core.daemon.settings)
         self._spawn_requests = SpawnRequests(core.daemon.settings, root, core.committer)
@@ -183,19 +185,32 @@ class RunEngine:
             unconditional=request.unconditional,
         )
         due, admission = request.due, overlap.Admission.START
+        run.approval = approval_of(run.id, task, request.needs_approval or task.needs_approval)
         if run.place is None and (due is None or due.kind == "gate"):
-            admission = unit.admission(task, coalesce=request.coalesce, gated=due is not None)
+            gated = due is not None or run.approval is not None
+            admission = unit.admission(task, coalesce=request.coalesce, gated=gated)
         if admission in _REFUSALS:
             self.refused.record(run, _REFUSALS[admission], change)
             return run
         if due is not None:
             self.wait(run, due)
         self._insert(run, pending_row(run), change)
+        if run.approval is not None:
+            change.write(put_approval, run.approval)
         if due is None:
             self._enqueue_new(run, admission, change)
         return run
 
+    def asks_approval(self, run: LiveRun, change: Change) -> bool:
+        """Let a run wait for the approval that it needs; return False if it needs none, or waits for something else."""
+        if run.approval is None or (run.place is not None and run.unit.paused):
+            return False
+        self.approvals.ask(run, run.approval, change)
+        return True
+
     def _enqueue_new(self, run: LiveRun, admission: overlap.Admission, change: Change) -> None:
+        if self.asks_approval(run, change):
+            return
         task = run.unit.task if admission is overlap.Admission.TERMINATE else None
         if task is not None and self._conditions.applies(run):
             self.wait(run, Due("condition", run.ask_until or change.now_ms + task.only_if_timeout_ms))
@@ -235,7 +250,7 @@ class RunEngine:
         staying = [
             run
             for run in (*unit.held_back, *unit.active.values(), *unit.queue)
-            if run.state is not run_transitions.State.STOPPING and run.place is None
+            if run.state is not run_transitions.State.STOPPING and run.place is None and run.approval is None
         ]
         with self._committer.changing() as change:
             for older in staying[: -task.max_concurrent]:
@@ -481,7 +496,7 @@ class RunEngine:
         """Queue a run that is due, or that need not wait any longer."""
         due, task = run.due, run.unit.task
         with self._committer.changing() as change:
-            if due is not None and due.kind in ("at", "gate") and task is not None:
+            if due is not None and due.kind in ("at", "gate", "approval") and task is not None:
                 self._start_when_due(run, task, due, change)
                 return
             self._apply(run, run_transitions.Event.DUE, change)
@@ -498,11 +513,12 @@ class RunEngine:
                 self._enqueue_new(run, admission, change)
 
     def _start_when_due(self, run: LiveRun, task: Task, due: Due, change: Change) -> None:
-        """Start, queue or refuse a run after its gate, or at its requested time, which may be long past."""
+        """Start, queue or refuse a run after its gate or approval, or at its requested time, which may be long past."""
         if self._daemon.ending:
             return
         self.release(run)
-        admission, requested_at = run.unit.admission(task), due.at if due.follows_clock else None
+        admission = run.unit.admission(task) if run.place is None else overlap.Admission.START
+        requested_at = due.at if due.follows_clock else None
         refusal = _REFUSALS.get(admission)
         if due.follows_clock and is_missed(
             due.at, change.now_ms, catch_up=task.catch_up, window_ms=task.catch_up_window_ms
@@ -673,24 +689,8 @@ class RunEngine:
             return None
         if not run.unit.configured or self.flows.has_decided(run):
             return None
-        attempt = run.attempt + 1
-        delay = delay_ms(task.retry_backoff, task.retry_delay_ms, task.retry_max_delay_ms, attempt)
-        again = LiveRun(
-            run.unit,
-            run.unit.definition,
-            new_ulid(change.now_ms),
-            trigger=run.trigger,
-            created_at=change.now_ms,
-            attempt=attempt,
-            retry_of=run.id,
-            scheduled_at=run.scheduled_at,
-            params=run.params,
-            files=run.files,
-            by=run.by,
-            place=run.place,
-            unconditional=run.unconditional,
-        )
-        self.wait(again, Due("retry", change.now_ms + delay))
+        again, due = next_attempt(run, task, change.now_ms)
+        self.wait(again, due)
         self._insert(again, pending_row(again), change)
         if is_superseded(again):
             self.stop(again, change, cause="superseded", by=SUPERSEDED_BY)

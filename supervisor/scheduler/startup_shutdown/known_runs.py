@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from store.database import Database
 from store.errors import InstantTaken
-from store.runs.writes import Run, get_run, insert_run, unfinished_runs
+from store.runs.writes import Approval, Run, get_run, insert_run, open_approvals, unfinished_runs
 from supervisor.ipc.messages import Exited, Message
 from supervisor.scheduler.runs.run_rows import running_row
 from supervisor.startup.orphans import without_kept
@@ -33,6 +33,8 @@ class KnownRuns(Struct, frozen=True):
     """Pending runs that had not started, according to the damaged database."""
     missing_in_store: frozenset[str] = frozenset()
     """Unfinished runs that only the root knows, because they are newer than the restored copy."""
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    """The approvals that unfinished runs still need, by run id."""
     first: bool = False
     """Whether this is the first scheduler of its root."""
     recent_starts: frozenset[str] = frozenset()
@@ -99,6 +101,7 @@ def read(db: Database, snapshot: Message, *, again: bool = False, waiting: froze
         again=again,
         waiting=waiting,
         missing_in_store=frozenset(run.id for run in younger),
+        approvals=open_approvals(db),
     )
 
 

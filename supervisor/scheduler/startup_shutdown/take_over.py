@@ -19,7 +19,7 @@ from logring.log_paths import log_path
 from logring.logfile.leftover_ring import save_leftover_ring
 from store.database import Database
 from store.notifications import public_incidents
-from store.runs.writes import Run, get_run, newest_request, newest_successes, update_run
+from store.runs.writes import Approval, Run, get_run, newest_request, newest_successes, update_run
 from store.tasks import StoredInstance, TaskRecord, all_tasks, decode_promises, failed_ends, instances
 from supervisor.config.diff import process_hash
 from supervisor.config.model import Config, Service, Task
@@ -186,7 +186,7 @@ def _removed_unit(row: Run) -> Unit:
 
 def _waits(row: Run, now_ms: int) -> bool:
     """Return whether a run with a due time goes on waiting; that of a condition is asked at once."""
-    return row.due_kind in ("at", "gate") or (row.due_kind != "condition" and (row.due_at or 0) > now_ms)
+    return row.due_kind in ("at", "gate", "approval") or (row.due_kind != "condition" and (row.due_at or 0) > now_ms)
 
 
 class TakeOver:
@@ -213,6 +213,8 @@ class TakeOver:
         self._jobs = jobs or JobTracker()
         self._first = False
         """Whether this is the first scheduler of its root."""
+        self._approvals: Mapping[str, Approval] = {}
+        """The approvals that unfinished runs still need, by run id."""
         self.outdated: dict[str, set[int]] = {}
         """Instances, by service, whose processes have an earlier definition, because a reload was interrupted."""
         self.leaving: dict[str, Unit] = {}
@@ -223,7 +225,7 @@ class TakeOver:
 
         Admission is suspended meanwhile: until all active runs are known, limits cannot be observed.
         """
-        self._first = known_runs.first
+        self._first, self._approvals = known_runs.first, known_runs.approvals
         self._engine.hold_admission(True)
         ended = {exited.run: exited for exited in known_runs.exits}
         replaced, run_rows = known_runs.replaced(), known_runs.run_rows
@@ -324,7 +326,7 @@ class TakeOver:
         self._engine.adopt(run)
         for executor in (self._flows, self._external):
             executor.adopt(run)
-        run.execution_id = row.execution_id
+        run.execution_id, run.approval = row.execution_id, self._approvals.get(row.id)
         self._jobs.adopt(run)
         return run
 
@@ -505,5 +507,5 @@ class TakeOver:
                 longest = longest_delay_ms(run.definition.retry_delay_ms, run.definition.retry_max_delay_ms)
                 due = Due("retry", min(row.due_at, change.now_ms + longest))
             self._engine.wait(run, due)
-        else:
+        elif not self._engine.asks_approval(run, change):
             self._engine.enqueue(run)

@@ -3,6 +3,7 @@ import { html, useEffect, useMemo, useState } from "../../vendor/preact.js";
 import * as actions from "../actions.js";
 import { Refused, get, runPath } from "../api.js";
 import { duration, percent, size, tookMs } from "../format.js";
+import { ApprovalButtons, answered, awaited } from "../runs/approval.js";
 import { Attempts } from "../runs/attempts.js";
 import { Act, Ago, At, Card, Empty, Problem, RunBadge, Skeleton, Took, useLoad, useTitle } from "../parts/basics.js";
 import { CauseLine } from "../runs/cause.js";
@@ -120,11 +121,13 @@ function RunActions({ run }) {
 
 function Verdict({ run }) {
   const turn = run.status === "running" && Math.floor(now.value / AGAIN_MS);
-  const { data } = useLoad((signal) => get(runPath(run.id, run.status === "ended" ? "ending" : "details"), {}, signal), [run.id, run.status, turn]);
+  const { data } = useLoad((signal) => get(runPath(run.id, run.status === "ended" ? "ending" : "details"), {}, signal), [run.id, run.status, turn, run.status === "pending" && run]);
   const task = unitNamed(run.taskName)?.kind === "task";
   const expected = useExpected(run.taskName, task && run.status === "running");
   return html`<section class="card verdict ${ofRun(run).tone}" aria-label="Verdict">
     <p class="words" role="status">${sentence(run, data)}</p>
+    ${run.status === "pending" && awaited(data?.waitingFor) && html`<p><${ApprovalButtons} run=${run} what=${run.taskName} /></p>`}
+    ${data?.approval && html`<p class="small">${answered(data.approval)}</p>`}
     ${run.status === "running" && html`<${Left} run=${run} expected=${expected} />`}
     ${FAILURES.includes(run.endReason) && html`<p class="why">${data?.cause ? html`<${CauseLine} id=${data.failedRunId ?? run.id} cause=${data.cause} />` : "\u00a0"}</p>`}
     <p class="small soft">${run.startedAt ? html`Started <${At} at=${run.startedAt} />, ${run.endedAt ? "took" : "running for"} <${Took} run=${run} />${data?.lastOutputAt && html`, last output <${Ago} at=${data.lastOutputAt} />`}` : html`Created <${At} at=${run.createdAt} />`}${data?.doneBy && html`, to be done by <${At} at=${data.doneBy} />`}</p>

@@ -6,6 +6,7 @@ import { moment } from "../format.js";
 import { listen } from "../live.js";
 import { Act, Badge, Card, Empty, RunBadge, Took, UnitLink, Unloaded, useLoad } from "../parts/basics.js";
 import { link } from "../routes.js";
+import { ApprovalButtons, answered, awaited } from "../runs/approval.js";
 import { mayOperate, throttle } from "../state.js";
 import { ofReason } from "../states.js";
 
@@ -20,6 +21,8 @@ const CAUSES = {
   missing_value: "a value that it needs is missing",
   fail_fast: "another of its runs had failed",
   condition: "its condition was not met",
+  rejected: "it was rejected",
+  approval_timeout: "nobody approved it in time",
 };
 const UPSTREAM = { failed: "a step before it failed", stopped: "a step before it was stopped", passed_over: "the steps before it gave no reason to begin" };
 
@@ -86,6 +89,8 @@ function Runs({ step }) {
     ${run.item && run.retryAttempt > 0 && html` <span class="small soft">attempt ${run.retryAttempt + 1}</span>`}
     ${" "}<${RunBadge} run=${run} /> ${run.startedAt && html`<span class="small soft"><${Took} run=${run} /></span>`}
     ${run.waitingFor?.length > 0 && html` <span class="small soft">waits: ${run.waitingFor.map((one) => one.kind).join(", ")}</span>`}
+    ${awaited(run.waitingFor) && html`<${ApprovalButtons} run=${run} what=${run.item ? `${step.name} ${run.item}` : step.name} />`}
+    ${run.approval && html`<div class="small soft">${answered(run.approval)}</div>`}
     ${run.outputs && html`<span class="small mono outputs">${Object.entries(run.outputs).map(([key, value]) => html`<span key=${key}>${key} = ${typeof value === "string" ? value : JSON.stringify(value)}</span>`)}</span>`}
   </li>`)}</ul>`;
 }
