@@ -332,6 +332,8 @@ OUR_OWN = (
     ("POST", "/api/tasks/{taskName}/acknowledge"),
     ("POST", "/api/tasks/{taskName}/unacknowledge"),
     ("POST", "/api/runs/{runId}/acknowledge"),
+    ("POST", "/api/runs/{runId}/approve"),
+    ("POST", "/api/runs/{runId}/reject"),
     ("GET", "/api/runs/failures"),
     ("GET", "/api/logs/stream"),
     ("GET", "/api/logs/search"),
