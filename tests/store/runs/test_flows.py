@@ -23,7 +23,7 @@ from store.runs.flows import (
 )
 from store.runs.run_pages import Sort, list_runs
 from store.runs.runs_by_unit import RunScope, ended_runs, runs_by_id
-from store.runs.writes import Run, get_run, insert_run, update_run
+from store.runs.writes import Approval, Run, approvals_of, get_run, insert_run, open_approvals, put_approval, update_run
 from tests.store.making import T0, make_run
 
 GRAPH = Definition('{"steps":[]}', "a" * 32)
@@ -108,6 +108,27 @@ def test_runs_of_steps_go_with_the_flow(writer: Database) -> None:
     assert purge(writer, expired) == 3
     assert [get_run(writer, one.id, include_deleted=True) for one in (run, inner, named)] == [None] * 3
     assert (get_flow(writer, run.id), outputs_of(writer, [inner.id])) == (None, {})
+
+
+def test_retention_while_an_approval_waits(writer: Database) -> None:
+    """A step that waits for its approval is kept, with the steps before it; afterwards its approval goes with it."""
+    run = begin(writer)
+    inner, waiting = step_run(writer, run, **ENDED), step_run(writer, run, task_name="f:deploy", step="deploy")
+    put_approval(writer, Approval(waiting.id, None, False, 1000))
+    nothing = Retention(0, 0, 0)
+    assert find_excess(writer, {}, nothing, T0 + 1) == []
+    assert open_approvals(writer) == approvals_of(writer, [inner.id, waiting.id])
+    update_run(writer, waiting.id, status="running", started_at=T0)
+    put_approval(writer, Approval(waiting.id, None, False, 1000, "approved", "user alice", T0, "tested"))
+    assert open_approvals(writer) == {}
+    update_run(writer, waiting.id, **ENDED)
+    update_run(writer, run.id, **ENDED)
+    (excess,) = find_excess(writer, {}, nothing, T0 + 1)
+    mark_deleted(writer, excess, T0 + 1)
+    assert approvals_of(writer, [waiting.id])[waiting.id].note == "tested"
+    (expired,) = find_expired(writer, T0 + 1)
+    assert purge(writer, expired) == 3
+    assert approvals_of(writer, [waiting.id]) == {}
 
 
 def test_run_of_a_kept_step_stays(writer: Database) -> None:
