@@ -231,7 +231,7 @@ def check_gates(tasks: Mapping[str, Task], unit_names: Collection[str]) -> Itera
             if wrong is not None:
                 yield task.name, ("requires", index), wrong
     for cycle in _cycles({task.name: [name for name in task.requires if name != task.name] for task in tasks.values()}):
-        message = f"these tasks wait for each other: {' -> '.join((*cycle, cycle[0]))}"
+        message = f"dependency cycle: {' -> '.join((*cycle, cycle[0]))}"
         yield cycle[0], ("requires",), InvalidValue(message, "remove one of them")
 
 

@@ -66,7 +66,7 @@ def _errors(
             yield from _named_task(path, step, tasks, services, unit_names)
         yield from _references(path, flow, step, tasks)
     if steps := circle(flow.steps):
-        message = f"the steps wait for each other: {' -> '.join((*steps, steps[0]))}"
+        message = f"dependency cycle: {' -> '.join((*steps, steps[0]))}"
         yield ("steps", steps[0], "after"), InvalidValue(message, "remove one of them")
 
 
