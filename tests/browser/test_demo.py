@@ -98,3 +98,15 @@ def test_twelve_hour_times_fit(browser: Browser, demonstration: Demonstration, c
     )
     expect(times.filter(has_text=re.compile(", .*[AP]M")).first).to_be_visible()
     assert times.evaluate_all("links => links.map(one => one.scrollWidth <= one.clientWidth)") == [True] * times.count()
+
+
+def test_missed_deadline_and_flow(browser: Browser, demonstration: Demonstration, complaints: list[str]) -> None:
+    """The overview shows a task that missed its deadline, and a flow, which ran at the start."""
+    page = watched(browser.new_context(locale="en-GB", viewport={"width": 1280, "height": 900}), complaints)
+    page.goto(demonstration.address)
+    page.get_by_label("Password").fill(demonstration.password)
+    page.get_by_role("button", name="Log in").click()
+    attention = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
+    expect(attention.filter(has_text="sync-crm")).to_contain_text("late")
+    expect(page.get_by_role("row").filter(has_text="new-prices").first).to_contain_text("succeeded")
+    page.context.close()

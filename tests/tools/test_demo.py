@@ -1,5 +1,6 @@
 """The demonstration: its history and its cleanup."""
 
+import contextlib
 import json
 import os
 import signal
@@ -21,11 +22,13 @@ from store.runs.filter import RunFilter
 from store.runs.run_pages import list_runs
 from store.runs.writes import Run
 from store.service_uptime import state_times
+from store.tasks import decode_promises, get_task
 from supervisor.cli import exit_codes
 from supervisor.config.load import load
 from supervisor.config.model import Config, Service, Task
 from supervisor.tools.demo.configuration import text
 from supervisor.tools.demo.history import DAYS, LONG_LINES, DemoHistory, disk_full_day
+from supervisor.tools.demo.sample_tasks import CRM, FINISH_BY_MS
 from supervisor.tools.demo.seed import LOGS, seed
 from tests.logring.support.rings import read_all
 from tests.support.command_line import Ringward
@@ -53,9 +56,10 @@ def all_runs() -> list[Run]:
 
 
 def test_configuration_is_valid(tmp_path: Path) -> None:
-    """The configuration has twelve tasks and four services, all in groups, and no other unit has runs."""
+    """The configuration has twelve tasks, a flow and four services, all in groups, and no other unit has runs."""
     config = configuration(tmp_path)
-    assert (len(config.tasks), len(config.services)) == (12, 4)
+    flow = [name for name in config.tasks if name.partition(":")[0] == "new-prices"]
+    assert (len(config.tasks) - len(flow), len(flow), len(config.services)) == (12, 5, 4)
     units: list[Task | Service] = [*config.tasks.values(), *config.services.values()]
     assert all(unit.group for unit in units)
     assert {run.task_name for run in all_runs()} <= {*config.tasks, *config.services}
@@ -70,6 +74,18 @@ def test_calendar(tmp_path: Path) -> None:
     assert [calendar.name for calendar in report.skip_on] == ["holidays"]
     assert [calendar.name for calendar in invoices.skip_on] == ["holidays", "weekend"]
     assert (report.shift, invoices.shift) == (None, "next")
+
+
+def test_missed_deadline(seeded: Path) -> None:
+    """The last two transfers to the CRM failed, so that one is late, and too many of the last ten have failed."""
+    with contextlib.closing(open_reader(str(seeded / "ringward.db"))) as database:
+        task = get_task(database, CRM)
+    assert task is not None
+    state = decode_promises(task.promises)
+    assert state.outcomes.endswith("ff")
+    assert state.late is not None
+    assert state.failing_since is not None
+    assert state.late.instant + FINISH_BY_MS == state.late.deadline < NOW_MS
 
 
 @pytest.mark.parametrize("day", range(1, 8))
@@ -132,6 +148,7 @@ def test_daily_counts_and_notifications(seeded: Path) -> None:
         assert {notification.kind for notification in stored_notifications} - {"run.timeout"} == {
             "run.failed",
             "service.recovered",
+            "task.late",
         }
         assert {notification.read_at is None for notification in stored_notifications} == {True, False}
     finally:

@@ -62,6 +62,40 @@ done
 printf '\nwritten film-2417.mp4\n'
 '''
 
+[flows.new-prices]
+description = "Prices of the suppliers, checked and published together"
+group = "Shop"
+cron = "45 */4 * * *"
+skip_on = ["holidays"]
+catch_up = 0
+run_on_start = true
+
+[flows.new-prices.steps.fetch]
+run = '''
+for part in 1 2 3 4 5 6; do
+    echo "fetched price list $part of 6"
+    sleep 0.5
+done
+echo "rows=18204" >>"$RINGWARD_OUTPUT"
+'''
+
+[flows.new-prices.steps.check]
+after = ["fetch"]
+each = { country = ["at", "cz", "de"] }
+run = [
+    "sh", "-c", 'echo "$1: checking $2 rows"; sleep 3; echo "$1: all prices are plausible"', "check",
+    "${each:country}", "${step:fetch.rows}",
+]
+
+[flows.new-prices.steps.publish]
+after = ["check"]
+run = 'sleep 2; echo "published"'
+
+[flows.new-prices.steps.tell-buyers]
+after = ["check"]
+when = "failure"
+run = 'echo "told the buyers"'
+
 [services.web]
 description = "The shop; prints a line for each request"
 group = "Services"
@@ -134,6 +168,6 @@ def _table(task: DemoTask) -> str:
         keys.append(f'retry_attempts = {task.retries}\nretry_delay = "2m"')
     if task.timeout_s:
         keys.append(f'timeout = "{task.timeout_s}s"')
-    if task.days:
-        keys.append(task.days)
+    if task.more:
+        keys.append(task.more)
     return f"\n[tasks.{task.name}]\n" + "\n".join(keys) + f"\nrun = '''{body}'''\n"

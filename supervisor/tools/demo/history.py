@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from store.runs.ids import new_ulid
 from store.runs.writes import Run
 from supervisor.schedule.cron import Cron
-from supervisor.tools.demo.sample_tasks import BACKUP, DEMO_TASKS, INDEX, DemoTask
+from supervisor.tools.demo.sample_tasks import BACKUP, CRM, DEMO_TASKS, INDEX, DemoTask
 
 OUTAGE_MS = 312_000
 """The time for which a service was down after a failure."""
@@ -90,7 +90,7 @@ class DemoHistory:
     def _reason(self, task: DemoTask, ago: int, day: date, *, last: bool) -> str:
         if task.name == BACKUP and day == self._full:
             return "failed"
-        if task.name == "sync-crm" and last:
+        if task.name == CRM and last:
             return "failed"
         if ago in _ASLEEP_DAYS:
             return "missed"

@@ -14,7 +14,7 @@ class DemoTask:
         retries: The number of retries.
         timeout_s: The time limit of a run; None: no limit.
         lines: The approximate number of lines in the log of a run.
-        days: The keys of the configuration about the days on which it runs.
+        more: Other keys of the configuration, about days and deadlines.
     """
 
     name: str
@@ -27,11 +27,14 @@ class DemoTask:
     retries: int = 0
     timeout_s: int | None = None
     lines: int = 40
-    days: str = ""
+    more: str = ""
 
 
 BACKUP = "backup"
 INDEX = "search-index"
+CRM = "sync-crm"
+FINISH_BY_MS = 7_200_000
+"""The time in which the CRM is to have the changes."""
 DEMO_TASKS = (
     DemoTask(
         BACKUP, "Databases", "Nightly dump of the shop's database", "30 2 * * *", 740, growth=2.1, retries=2, lines=27
@@ -55,13 +58,14 @@ DEMO_TASKS = (
         retries=1,
     ),
     DemoTask(
-        "sync-crm",
+        CRM,
         "Shop",
         "Sends changed customers to the CRM",
         "15 2,8,14,20 * * *",
         55,
         failing=0.03,
         timeout_s=300,
+        more=f'failure_rate = "2 in 10"\nfinish_by = "+{FINISH_BY_MS // 3_600_000}h"',
     ),
     DemoTask(INDEX, "Shop", "Builds the search index anew", "40 5 * * *", 410, growth=1.7, lines=1500),
     DemoTask("thumbnails", "Shop", "Makes thumbnails of new pictures", "20 6,18 * * *", 96, failing=0.008),
@@ -77,7 +81,7 @@ DEMO_TASKS = (
         33,
         failing=0.012,
         retries=1,
-        days='skip_on = ["holidays"]',
+        more='skip_on = ["holidays"]',
     ),
     DemoTask(
         "invoices",
@@ -87,6 +91,6 @@ DEMO_TASKS = (
         1250,
         growth=1.9,
         lines=120,
-        days='skip_on = ["holidays", "weekend"]\nshift = "next"',
+        more='skip_on = ["holidays", "weekend"]\nshift = "next"',
     ),
 )

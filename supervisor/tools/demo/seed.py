@@ -20,16 +20,17 @@ from store.runs.definitions import put_definition
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, insert_run
 from store.service_uptime import add_time
+from store.tasks import Promise, PromiseState, encode_promises, update_task, upsert_task
 from supervisor.config.model import Config, Service, Task
 from supervisor.config.public_definition import recorded_definition
 from supervisor.config.value_types.durations import format_duration
 from supervisor.ipc.plural import counted
 from supervisor.tools.demo.history import OUTAGE_MS, DemoHistory, moment
-from supervisor.tools.demo.sample_tasks import BACKUP, INDEX
+from supervisor.tools.demo.sample_tasks import BACKUP, CRM, FINISH_BY_MS, INDEX
 
 _HOUR_MS = 3_600_000
 _HOURS = 24
-_SEVERITIES = {"run.failed": "error", "run.timeout": "error", "service.recovered": "info"}
+_SEVERITIES = {"run.failed": "error", "run.timeout": "error", "service.recovered": "info", "task.late": "error"}
 
 
 def samples(data_dir: str, now_ms: int) -> Iterator[MetricSample]:
@@ -199,6 +200,7 @@ def seed(data_dir: str, config: Config, now_ms: int, zone: ZoneInfo) -> int:
                 insert_run(database, run._replace(definition_hash=hashes[run.task_name]))
             _record_uptime(database, runs)
             _notify(database, runs)
+            _promise(database, config, runs)
             for sample in samples(data_dir, now_ms):
                 add(database, sample)
     finally:
@@ -291,6 +293,22 @@ def _notify(database: Database, runs: Sequence[Run]) -> None:
         f"It was down for {format_duration(OUTAGE_MS)}.",
         runs[-1].created_at,
     )
+
+
+def _promise(database: Database, config: Config, runs: Sequence[Run]) -> None:
+    """Store that the last transfers to the CRM failed, and that one of them was not done by its deadline."""
+    task = config.tasks[CRM]
+    transfers = [run for run in runs if run.task_name == CRM and run.started_at]
+    missed = next(run for run in reversed(transfers) if (run.scheduled_at or 0) + FINISH_BY_MS < runs[-1].created_at)
+    instant = missed.scheduled_at or 0
+    deadline = instant + FINISH_BY_MS
+    outcomes = "".join("s" if run.end_reason == "succeeded" else "f" for run in transfers[-10:])
+    state = PromiseState(
+        late=Promise(deadline, instant, instant), outcomes=outcomes, failing_since=transfers[-1].ended_at
+    )
+    upsert_task(database, CRM, "task", recorded_definition(task).text)
+    update_task(database, name=CRM, promises=encode_promises(state))
+    _add_notification(database, "task.late", f"{CRM} is late", f"It was to be done by {moment(deadline)}.", deadline)
 
 
 def _add_notification(
