@@ -14,11 +14,15 @@ from deploy.version import SOURCE, source
 from supervisor.version import VERSION
 from tests.support.daemon import Daemon
 from tests.support.host_features import require
+from tests.support.installation import unpacked
 from tests.support.paths import ROOT
 
 _GENERATED = {ROOT / name for name in ("build", "dist", "examples/data", "api/static/bundle")}
+_VERSIONS = ROOT / "tests/e2e/upgrade/versions"
 EPOCH = "1790000000"
 """SOURCE_DATE_EPOCH of all builds."""
+RELEASE = "0.1.0"
+"""The release that packages are upgraded from; the packages of its code have today's scripts and dependencies."""
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
@@ -34,6 +38,16 @@ def sources(directory: Path, version: str = VERSION) -> Path:
     return directory
 
 
+def put_release(place: Path, program: Path) -> None:
+    """Replace the packages of Ringward in a directory, and its program in another, by those of the release."""
+    for part in unpacked(_VERSIONS / f"{RELEASE}.tar.xz").iterdir():
+        if part.name == "ringward.py":
+            shutil.copy(part, program)
+        else:
+            shutil.rmtree(place / part.name)
+            shutil.copytree(part, place / part.name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
 def build(directory: Path, output: Path, *formats: str) -> list[Path]:
     """Build sdist and wheel, or one of them by an option, from these sources; return the files."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(output), *formats, str(directory)]
@@ -45,6 +59,14 @@ def build(directory: Path, output: Path, *formats: str) -> list[Path]:
 def wheel(directory: Path, version: str = VERSION) -> Path:
     """Build the wheel alone."""
     (built,) = build(sources(directory / "sources", version), directory / "dist", "--wheel")
+    return built
+
+
+def release_wheel(directory: Path) -> Path:
+    """Build the wheel of the release."""
+    place = sources(directory / "sources", RELEASE)
+    put_release(place, place)
+    (built,) = build(place, directory / "dist", "--wheel")
     return built
 
 

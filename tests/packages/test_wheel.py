@@ -11,7 +11,8 @@ import pytest
 from supervisor.version import VERSION
 from tests.e2e.services.test_readiness import is_ready
 from tests.packages.conftest import SUPERVISORD
-from tests.packages.environment import Environment, Installed, wheel
+from tests.packages.environment import RELEASE, Environment, Installed, release_wheel, wheel
+from tests.packages.load import UNITS, load, version
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.packages
@@ -136,4 +137,22 @@ def test_installed_daemon_upgrades_in_place(
     following = daemon.stream(path, first.id)
     assert [event.data.get("text") for event in following] == ["last", None]
     following.close()
+    assert daemon.stop() == 0
+
+
+def test_upgrade_from_a_release_and_back(
+    ours: Path, environment: Environment, daemon: Installed, tmp_path: Path
+) -> None:
+    """Under load, pip upgrades a daemon of an older release to this version, and back, and nothing is lost."""
+    release = release_wheel(tmp_path / "release")
+    environment.pip("install", ours)  # with the dependencies of both
+    environment.pip("install", "--no-deps", release)
+    daemon.write(UNITS)
+    daemon.start()
+    with load(daemon):
+        for path, expected in ((ours, VERSION), (release, RELEASE)):
+            environment.pip("install", "--no-deps", path)
+            done = daemon.cli("upgrade")
+            assert done.returncode == 0, done
+            assert version(daemon) == expected
     assert daemon.stop() == 0
