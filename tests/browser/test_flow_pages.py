@@ -80,7 +80,9 @@ def test_page_of_its_run(page: Page, site: FlowSite) -> None:
     steps = page.get_by_role("region", name="Steps", exact=True)
     expect(steps.locator("#step-extract")).to_contain_text("kept from an earlier attempt")
     expect(steps.get_by_role("button", name="load: failed")).to_be_visible()
+    before = page.url
     steps.get_by_role("button", name="Run again from here: clean").click()
+    page.wait_for_url(lambda url: url != before)
     expect(steps.locator("#step-clean").get_by_role("link", name="us")).to_be_visible()
     expect(steps.locator("#step-extract")).to_contain_text("kept from an earlier attempt")
     expect(steps.locator("#step-clean")).not_to_contain_text("kept from an earlier attempt")

@@ -49,7 +49,6 @@ from store.runs import run_pages
 from store.runs import samples as run_samples
 from store.runs import summary as run_summary
 from store.runs import writes as store_runs
-from store.runs import writes as store_writes
 from store.runs.definitions import get_definition
 from store.runs.deleted import list_deleted
 from store.runs.filter import RunFilter
@@ -354,7 +353,7 @@ def read_run_definition(context: Context, call: Call) -> None:
     call.answer(RunDefinition(hash=run.definition_hash, kind=kind, definition=definition_keys(definition)))
 
 
-def approval_shown(approval: store_writes.Approval) -> AnsweredApproval | UnsetType:
+def approval_shown(approval: store_runs.Approval) -> AnsweredApproval | UnsetType:
     """Return the answer to the question whether a run may start; UNSET if there is none yet."""
     if approval.answer is None:
         return UNSET
