@@ -21,6 +21,7 @@ NOT_RUN = {
     "needs a collector": 2,
     "needs a container engine": 2,
     "needs a failure": 1,
+    "needs a run that waits": 2,
     "needs another environment": 1,
     "no task of this page fails": 1,
     "other people's programs": 1,
