@@ -16,11 +16,11 @@ class FormerHost(NamedTuple):
 
     Attributes:
         host: its host name.
-        until_ms: when the next daemon took over, in ms since the epoch; later runs are not its runs.
+        last: the number of the last run (``runs.seq``) when the next daemon took over; the clocks of two hosts differ.
     """
 
     host: str
-    until_ms: int
+    last: int
 
 
 def get_meta(db: Database, key: str, default: Any = None) -> Any:
@@ -41,13 +41,16 @@ def set_meta(db: Database, key: str, value: object) -> None:
     db.apply(query)
 
 
-def add_former_host(db: Database, host: str, until_ms: int) -> None:
+def add_former_host(db: Database, host: str) -> None:
     """Record that another daemon takes over from the daemon on `host`."""
+    ((last,),) = db.rows("SELECT coalesce(max(seq), 0) FROM runs", [])
     known: list[list[object]] = get_meta(db, _FORMER_HOSTS, [])
-    set_meta(db, _FORMER_HOSTS, [*known, [host, until_ms]][-_MOST_HOSTS:])
+    set_meta(db, _FORMER_HOSTS, [*known, [host, last]][-_MOST_HOSTS:])
 
 
-def former_host_of(db: Database, created_ms: int) -> str | None:
-    """Return the host of the former daemon that had a run created at that time; None if it was this daemon."""
+def former_host_of(db: Database, run_id: str) -> str | None:
+    """Return the host of the former daemon that had a run; None if it is a run of this daemon, or unknown."""
     known = [FormerHost(*entry) for entry in get_meta(db, _FORMER_HOSTS, [])]
-    return next((one.host for one in known if created_ms < one.until_ms), None)
+    for (number,) in db.rows("SELECT seq FROM runs WHERE id = ?", [run_id]) if known else ():
+        return next((one.host for one in known if number <= one.last), None)
+    return None

@@ -17,6 +17,6 @@ def require_log(context: Context, run: Run, head: Head) -> None:
     """
     if head.lines or run.status != "ended" or not (run.lines or run.end_reason == "crashed"):
         return
-    host = context.reads(former_host_of, run.created_at)
+    host = context.reads(former_host_of, run.id)
     if host is not None:
         raise ApiError(503, f"The log of run {run.id} is on {host}, the host from which this daemon took over")

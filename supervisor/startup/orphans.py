@@ -65,10 +65,10 @@ def end_orphans(db: Database, daemon_id: str, lost: Collection[str], cgroups: st
     if get_meta(db, _DAEMON_ID) not in (None, daemon_id):
         host = str(get_meta(db, _HOST) or "an unknown host")
         log.warning(
-            f"the daemon on {host} used this database before, with another data directory: "
-            "its unfinished runs end as crashed, and its logs are there"
+            f"another daemon, on {host}, used this database before: its unfinished runs end as crashed, "
+            "and logs that were not copied are still in its data directory"
         )
-        add_former_host(db, host, Clock().wall_ms())
+        add_former_host(db, host)
     elif _may_have_orphans(db, daemon_id):
         _end(daemon_id, lost, before, log)
         for directory in before:

@@ -66,6 +66,6 @@ def test_take_over(tmp_path: Path, postgres: PostgresServer) -> None:
                     assert f"is on {socket.gethostname()}, the host from which" in answer.json()["detail"]
             assert second.get(f"/api/runs/{quiet['id']}/log").json()["totalLines"] == 0
             assert second.texts(second.ended(second.trigger("hello"))["id"]) == ["hello"]
-            assert "used this database before, with another data directory" in second.output.read_text()
+            assert f"another daemon, on {socket.gethostname()}, used this database before" in second.output.read_text()
         finally:
             second.clean()
