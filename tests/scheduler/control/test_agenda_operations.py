@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.scheduler.control.agenda_operations import AgendaOperations
 from tests.scheduler.control.operations import operations_of
+from tests.scheduler.runs.schedules import DAY, HOUR, MINUTE, START
 from tests.scheduler.runs.test_pauses import Pausable
-from tests.scheduler.runs.test_scheduled_starts import DAY, HOUR, MINUTE, START
 
 TEXT = """
 [daemon]

@@ -13,7 +13,7 @@ from store.errors import DiskFull
 from store.runs.ids import new_ulid
 from store.runs.writes import Run, get_run
 from tests.scheduler.control.operations import operations_of
-from tests.scheduler.runs.test_scheduled_starts import MINUTE, START, Schedules
+from tests.scheduler.runs.schedules import MINUTE, START, Schedules
 
 TOKEN = "0123456789abcdef"
 CONFIG = """

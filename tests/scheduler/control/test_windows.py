@@ -10,7 +10,7 @@ from store import deliveries
 from supervisor.scheduler.control.unit_operations import UnitOperations
 from supervisor.scheduler.control.window_operations import WindowOperations
 from tests.scheduler.control.operations import operations_of
-from tests.scheduler.runs.test_scheduled_starts import DAY, HOUR, MINUTE, START, Schedules, ms, next_run, task
+from tests.scheduler.runs.schedules import DAY, HOUR, MINUTE, START, Schedules, ms, next_run, task
 
 FAILED = 3 << 8
 HOURLY = task('cron = "0 * * * *"\ncatch_up = 10')

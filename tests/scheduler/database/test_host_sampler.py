@@ -12,7 +12,7 @@ from supervisor.scheduler.database.removal_clock import HOLD_S, RemovalClock
 from supervisor.scheduler.database.samplers import HostSampler
 from tests.scheduler.bench import Bench
 from tests.scheduler.fake_clock import FakeClock
-from tests.scheduler.runs.test_scheduled_starts import START
+from tests.scheduler.runs.schedules import START
 from tests.support.waiting import until
 
 Make = Callable[[str], Bench]

@@ -1,7 +1,7 @@
 """Plays flows on the bench: a store and a root that answer at once, as far as a test lets them."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from store.runs.flows import get_flow
@@ -102,3 +102,7 @@ def flow(*steps: str, keys: str = "", name: str = "f", more: str = "") -> str:
         run = "" if "task =" in step_keys or "run =" in step_keys else 'run = "true"\n'
         tables.append(f"[flows.{name}.steps.{step_name}]\n{run}{lines}\n")
     return f"[flows.{name}]\n{keys}\n{''.join(tables)}{more}"
+
+
+Make = Callable[[str], FlowBench]
+"""Makes a bench from the text of a configuration."""

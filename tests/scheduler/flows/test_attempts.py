@@ -1,11 +1,8 @@
 """Flows that are tried again: an attempt keeps the steps that succeeded."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
-
-import pytest
 
 from store.runs.ids import new_ulid
 from supervisor.scheduler.control.bulk_jobs import BulkJobs
@@ -16,23 +13,9 @@ from supervisor.scheduler.loop.long_reads import LongReads
 from supervisor.scheduler.runs.live_units import LiveRun
 from tests.scheduler.control.operations import operations_of
 from tests.scheduler.control.test_bulk_jobs import ImmediateReads
-from tests.scheduler.flows.playing import FAILED, FlowBench, flow
+from tests.scheduler.flows.playing import FAILED, FlowBench, Make, flow
 
-Make = Callable[[str], FlowBench]
 RETRY = 'retry_attempts = 1; retry_delay = "1s"'.replace("; ", "\n")
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Make]:
-    made: list[FlowBench] = []
-
-    def make(text: str) -> FlowBench:
-        made.append(FlowBench(tmp_path, text))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def attempt_of(harness: FlowBench, name: str = "f") -> LiveRun:

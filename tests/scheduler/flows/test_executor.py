@@ -1,30 +1,13 @@
 """Flows on the bench: what begins, what is decided, how they end."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from store import notifications
 from store.runs.flows import get_flow
 from supervisor.ipc.probe_request import RequestFailed
-from tests.scheduler.flows.playing import FAILED, FlowBench, flow
+from tests.scheduler.flows.playing import FAILED, Make, flow
 
-Make = Callable[[str], FlowBench]
 CHAIN = ("extract:", 'report: after = ["extract"]; optional = true', 'publish: after = ["report"]')
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Make]:
-    made: list[FlowBench] = []
-
-    def make(text: str) -> FlowBench:
-        made.append(FlowBench(tmp_path, text))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def test_steps_begin_one_after_the_other(bench: Make) -> None:

@@ -1,27 +1,11 @@
 """Steps with ``each``: a run for each item."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.scheduler.flows.playing import FAILED, FlowBench, flow
-
-Make = Callable[[str], FlowBench]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Make]:
-    made: list[FlowBench] = []
-
-    def make(text: str) -> FlowBench:
-        made.append(FlowBench(tmp_path, text))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+from tests.scheduler.flows.playing import FAILED, FlowBench, Make, flow
 
 
 def items(harness: FlowBench) -> set[str | None]:

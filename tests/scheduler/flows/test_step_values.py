@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,7 @@ import pytest
 from store.runs.flows import outputs_of
 from supervisor.scheduler.flows.step_outputs import MOST_BYTES, parsed
 from supervisor.scheduler.runs.live_units import LiveRun
-from tests.scheduler.flows.playing import FAILED, FlowBench, flow
-
-Make = Callable[[str], FlowBench]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Make]:
-    made: list[FlowBench] = []
-
-    def make(text: str) -> FlowBench:
-        made.append(FlowBench(tmp_path, text))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+from tests.scheduler.flows.playing import FAILED, FlowBench, Make, flow
 
 
 def write(harness: FlowBench, step: str, text: str, item: str | None = None) -> LiveRun:

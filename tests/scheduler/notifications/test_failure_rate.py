@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.scheduler.notifications.test_finish_by import Promising, make
-from tests.scheduler.runs.test_scheduled_starts import task
+from tests.scheduler.runs.schedules import task
 
 __all__ = ("make",)
 

@@ -11,8 +11,8 @@ from supervisor.ipc.messages import Exited
 from supervisor.scheduler.notifications.task_promises import TaskPromises
 from supervisor.scheduler.runs.live_units import LiveRun, RunRequest
 from supervisor.scheduler.runs.scheduled_starts import InstantListener
+from tests.scheduler.runs.schedules import DAY, HOUR, MINUTE, START, ms, task
 from tests.scheduler.runs.test_pauses import Pausable
-from tests.scheduler.runs.test_scheduled_starts import DAY, HOUR, MINUTE, START, ms, task
 
 DAILY = 'cron = "0 2 * * *"\nfinish_by = "06:00"'
 DAILY_RUN, DEADLINE = ms("2026-06-01T02:00:00Z"), ms("2026-06-01T06:00:00Z")

@@ -7,7 +7,7 @@ import pytest
 
 from store import notifications
 from supervisor.scheduler.runs.live_units import LiveRun
-from tests.scheduler.runs.test_scheduled_starts import HOUR, MINUTE, Schedules, ms
+from tests.scheduler.runs.schedules import HOUR, MINUTE, Schedules, ms
 
 EXTRACTS = """
 [daemon]

@@ -10,7 +10,7 @@ from store.daemon_values import get_meta
 from store.tasks import get_task
 from supervisor.scheduler.control.unit_operations import PAUSE, DaemonPause, UnitOperations
 from tests.scheduler.control.operations import operations_of
-from tests.scheduler.runs.test_scheduled_starts import HOUR, MINUTE, START, Schedules, ms, next_run, task
+from tests.scheduler.runs.schedules import HOUR, MINUTE, START, Schedules, ms, next_run, task
 
 HOURLY = 'cron = "0 * * * *"\ncatch_up = 10'
 Make = Callable[[str], "Pausable"]

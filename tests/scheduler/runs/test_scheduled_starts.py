@@ -1,134 +1,14 @@
 """Schedules over time: each instant runs or is recorded as missed, exactly once."""
 
-import json
 import random
-from collections.abc import Callable, Iterator
-from datetime import datetime
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from store.tasks import get_task, update_task, upsert_task
-from supervisor.config.load import load
-from supervisor.config.public_definition import definition_text
-from supervisor.ipc.log_line import Log
 from supervisor.scheduler.control.unit_operations import UnitOperations
-from supervisor.scheduler.runs.scheduled_starts import InstantListener, ScheduledStarts
-from tests.scheduler.bench import Bench
 from tests.scheduler.control.operations import operations_of
-from tests.scheduler.fake_clock import FakeClock
-
-MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-
-
-def ms(text: str) -> int:
-    return int(datetime.fromisoformat(text).timestamp() * 1000)
-
-
-START = ms("2026-06-01T00:00:30Z")
-
-
-class Lines(Log):
-    """Keeps the lines of the daemon's log."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self.texts: list[str] = []
-
-    def emit(self, line: bytes) -> None:
-        self.texts.append(line.decode())
-
-
-class Schedules(Bench):
-    """A bench with schedules that fire at times chosen by the test."""
-
-    def __init__(self, directory: Path, text: str) -> None:
-        self.clock = FakeClock(START)
-        super().__init__(directory, text, self.clock)
-        self.log = self.lines = Lines("test")
-        self.begin()
-
-    def begin(self, *, first: bool = True) -> None:
-        """Start a scheduler with the stored state."""
-        self.take_up(first=first)
-        for unit in self.units.values():
-            upsert_task(self.store.database, unit.name, unit.definition.kind, definition_text(unit.definition))
-        self.scheduled_starts = ScheduledStarts(self.core, self.engine, self.windows, self.make_listener())
-        self.recall_pauses()
-        self.scheduled_starts.start(self.units.values())
-        self.store.work_all()
-
-    def make_listener(self) -> InstantListener:
-        """Return what follows the instants."""
-        return InstantListener()
-
-    def recall_pauses(self) -> None:
-        """Take over stored pauses before the schedules start."""
-
-    def clock_stepped(self, by_ms: int) -> None:
-        self.scheduled_starts.clock_stepped(self.units.values(), by_ms)
-
-    def dies(self, *, first: bool = False) -> None:
-        """Drop unstored changes and start the next scheduler or daemon."""
-        self.store.jobs.clear()
-        self.begin(first=first)
-
-    def rewrite(self, text: str) -> None:
-        Path(self.settings.config_path).write_text(text)
-        self.config = load(self.settings.config_path)
-
-    def look(self) -> None:
-        """Run one round of the loop, which fires due schedules."""
-        self.loop.round(0)
-        self.store.work_all()
-
-    def until(self, wall: int) -> None:
-        """Let time pass while the host is awake, with a round of the loop at each instant."""
-        while (next_s := self.loop._wall.next_s()) is not None and round(next_s * 1000) <= wall:
-            self.clock.advance_ms(max(0, round(next_s * 1000) - self.clock.wall))
-            self.look()
-        self.clock.advance_ms(wall - self.clock.wall)
-        self.look()
-
-    def rows(self, name: str = "t") -> list[tuple[str, int, int | None]]:
-        """Return state or end reason, instant and count of missed ones, ordered by instant."""
-        rows = self.store.database.rows(
-            "SELECT state, scheduled_at, missed_count FROM runs WHERE task_name = ? ORDER BY scheduled_at", [name]
-        )
-        names = {15: "dst_skipped", 30: "missed", 35: "queue_full", 40: "skipped"}
-        return [(names.get(state, "run"), at, count) for state, at, count in rows]
-
-    def ran(self, name: str = "t") -> list[int]:
-        return [at for reason, at, _ in self.rows(name) if reason == "run"]
-
-
-Make = Callable[[str], Schedules]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Schedules] = []
-
-    def make(keys: str) -> Schedules:
-        made.append(Schedules(tmp_path, task(keys)))
-        return made[-1]
-
-    yield make
-    for made_bench in made:
-        made_bench.close()
-
-
-def task(keys: str) -> str:
-    many = "" if "max_concurrent" in keys else "max_concurrent = 10000\n"
-    return f'[tasks.t]\nrun = "true"\n{many}{keys}\n'
-
-
-def next_run(schedules: Schedules) -> int | None:
-    row = get_task(schedules.store.database, "t")
-    assert row is not None
-    return row.next_run_at
+from tests.scheduler.runs.schedules import DAY, HOUR, MINUTE, START, Make, Schedules, ms, next_run, task
 
 
 def act(harness: Schedules, operation: str) -> None:
@@ -140,17 +20,17 @@ def act(harness: Schedules, operation: str) -> None:
     harness.store.work_all()
 
 
-def test_new_task_has_missed_nothing(make: Make) -> None:
+def test_new_task_has_missed_nothing(make_schedules: Make) -> None:
     """A new task runs at the first instant after it was first seen."""
-    harness = make('cron = "*/10 * * * *"')
+    harness = make_schedules('cron = "*/10 * * * *"')
     assert harness.rows() == []
     harness.until(START + 20 * MINUTE)
     assert harness.ran() == [START - 30_000 + minutes * MINUTE for minutes in (10, 20)]
 
 
-def test_gap(make: Make) -> None:
+def test_gap(make_schedules: Make) -> None:
     """After a gap the newest instant runs; one missed run, at the newest of the others, counts all of them."""
-    harness = make('cron = "0 * * * *"')
+    harness = make_schedules('cron = "0 * * * *"')
     harness.clock.advance_ms(5 * HOUR + 10 * MINUTE)
     harness.dies(first=True)
     assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
@@ -168,35 +48,35 @@ def test_gap(make: Make) -> None:
         ('catch_up = 3\ncatch_up_window = "0s"', 0, 5),
     ],
 )
-def test_catch_up(make: Make, keys: str, runs: int, missed: int) -> None:
+def test_catch_up(make_schedules: Make, keys: str, runs: int, missed: int) -> None:
     """The newest catch_up instants within catch_up_window run; one missed run counts all others."""
-    harness = make(f'cron = "0 * * * *"\n{keys}')
+    harness = make_schedules(f'cron = "0 * * * *"\n{keys}')
     harness.clock.advance_ms(5 * HOUR + 10 * MINUTE)
     harness.dies(first=True)
     assert harness.ran() == [START - 30_000 + hours * HOUR for hours in range(6 - runs, 6)]
     assert [count for reason, _, count in harness.rows() if reason == "missed"] == ([missed] if missed else [])
 
 
-def test_late_scheduler(make: Make) -> None:
+def test_late_scheduler(make_schedules: Make) -> None:
     """With catch_up = 0, an instant still runs if the scheduler is less than half a minute late."""
-    harness = make('cron = "* * * * *"\ncatch_up = 0')
+    harness = make_schedules('cron = "* * * * *"\ncatch_up = 0')
     harness.clock.advance_ms(59_000)
     harness.dies()
     assert harness.rows() == [("run", START + 30_000, None)]
 
 
-def test_newest_instant_of_a_gap_is_on_time(make: Make) -> None:
+def test_newest_instant_of_a_gap_is_on_time(make_schedules: Make) -> None:
     """The newest instant of a gap runs even with catch_up = 0 if it is on time; a missed run counts the others."""
-    harness = make('cron = "0 * * * *"\ncatch_up = 0')
+    harness = make_schedules('cron = "0 * * * *"\ncatch_up = 0')
     harness.clock.advance_ms(5 * HOUR)
     harness.dies(first=True)
     assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
 @pytest.mark.parametrize(("cron", "every_ms", "missed"), [("* * * * *", MINUTE, 43_199), ("* * * * * *", 1000, 99_999)])
-def test_long_gap(make: Make, cron: str, every_ms: int, missed: int) -> None:
+def test_long_gap(make_schedules: Make, cron: str, every_ms: int, missed: int) -> None:
     """After a long gap the newest instant runs and the schedule continues; the count of missed ones ends at 100,000."""
-    harness = make(f'cron = "{cron}"')
+    harness = make_schedules(f'cron = "{cron}"')
     harness.clock.advance_ms(30 * DAY - 30_000)
     harness.dies(first=True)
     now = START - 30_000 + 30 * DAY
@@ -205,9 +85,9 @@ def test_long_gap(make: Make, cron: str, every_ms: int, missed: int) -> None:
     assert next_run(harness) == now + every_ms
 
 
-def test_deleted_history_is_not_a_gap(make: Make) -> None:
+def test_deleted_history_is_not_a_gap(make_schedules: Make) -> None:
     """Processed instants never run again, even after their runs were deleted."""
-    harness = make('cron = "0 * * * *"')
+    harness = make_schedules('cron = "0 * * * *"')
     harness.until(START + 3 * HOUR)
     assert len(harness.ran()) == 3
     harness.store.database.execute("DELETE FROM runs", [])
@@ -215,25 +95,25 @@ def test_deleted_history_is_not_a_gap(make: Make) -> None:
     assert harness.rows() == []
 
 
-def test_suspended_host(make: Make) -> None:
+def test_suspended_host(make_schedules: Make) -> None:
     """Timers stand still while the host sleeps, and the wall clock reveals the gap afterwards."""
-    harness = make('cron = "0 * * * *"')
+    harness = make_schedules('cron = "0 * * * *"')
     harness.clock.suspend(5 * 3600)
     harness.look()
     assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
-def test_forward_clock_step(make: Make) -> None:
+def test_forward_clock_step(make_schedules: Make) -> None:
     """Instants that a forward step of the clock skips are a gap."""
-    harness = make('cron = "0 * * * *"')
+    harness = make_schedules('cron = "0 * * * *"')
     harness.clock.wall += 5 * HOUR
     harness.look()
     assert harness.rows() == [("missed", START - 30_000 + 4 * HOUR, 4), ("run", START - 30_000 + 5 * HOUR, None)]
 
 
-def test_backward_clock_step(make: Make) -> None:
+def test_backward_clock_step(make_schedules: Make) -> None:
     """After a backward step of the clock no instant runs again, and the schedule continues from its last instant."""
-    harness = make('cron = "0 * * * *"')
+    harness = make_schedules('cron = "0 * * * *"')
     harness.until(START + 5 * HOUR)
     harness.clock.wall -= 3 * HOUR
     harness.look()
@@ -241,9 +121,9 @@ def test_backward_clock_step(make: Make) -> None:
     assert harness.ran() == [START - 30_000 + hours * HOUR for hours in range(1, 8)]
 
 
-def test_resume_after_a_clock_correction(make: Make) -> None:
+def test_resume_after_a_clock_correction(make_schedules: Make) -> None:
     """A resumed schedule follows the corrected clock, although its last instant was years ahead."""
-    harness = make('cron = "0 * * * *"')
+    harness = make_schedules('cron = "0 * * * *"')
     harness.clock.wall += 1000 * DAY
     harness.look()
     unit = harness.units["t"]
@@ -262,9 +142,9 @@ def test_resume_after_a_clock_correction(make: Make) -> None:
     assert next_run(harness) == START - 30_000 + HOUR
 
 
-def test_pause_during_jitter(make: Make) -> None:
+def test_pause_during_jitter(make_schedules: Make) -> None:
     """A run that waits for its jitter starts even if its task is paused and resumed meanwhile."""
-    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    harness = make_schedules('cron = "0 * * * *"\njitter = "50m"')
     unit = harness.units["t"]
     assert unit.schedule.offset_ms > 2 * MINUTE
     harness.until(START - 30_000 + HOUR + MINUTE)
@@ -274,9 +154,9 @@ def test_pause_during_jitter(make: Make) -> None:
     assert harness.ran() == [START - 30_000 + HOUR]
 
 
-def test_resume_during_removal(make: Make) -> None:
+def test_resume_during_removal(make_schedules: Make) -> None:
     """A schedule that is resumed during its removal stays removed."""
-    harness = make('cron = "0 * * * *"')
+    harness = make_schedules('cron = "0 * * * *"')
     unit = harness.units["t"]
     unit.paused = True
     answers: list[dict[str, Any]] = []
@@ -292,9 +172,9 @@ def test_resume_during_removal(make: Make) -> None:
 
 
 @pytest.mark.parametrize("step", [3 * HOUR, -3 * HOUR])
-def test_interval_ignores_the_wall_clock(make: Make, step: int) -> None:
+def test_interval_ignores_the_wall_clock(make_schedules: Make, step: int) -> None:
     """Setting the wall clock neither triggers nor delays a run of an interval."""
-    harness = make('every = "90s"')
+    harness = make_schedules('every = "90s"')
     harness.until(START + 10 * MINUTE)
     assert harness.ran() == [START + number * 90_000 for number in range(1, 7)]
     harness.clock.wall += step
@@ -307,9 +187,9 @@ def test_interval_ignores_the_wall_clock(make: Make, step: int) -> None:
     )
 
 
-def test_interval_survives_restarts(make: Make) -> None:
+def test_interval_survives_restarts(make_schedules: Make) -> None:
     """A restart does not shift an interval."""
-    harness = make('every = "90s"')
+    harness = make_schedules('every = "90s"')
     harness.until(START + 100_000)
     harness.clock.advance_ms(20_000)
     harness.dies()
@@ -319,9 +199,9 @@ def test_interval_survives_restarts(make: Make) -> None:
     assert next_run(harness) == START + 270_000
 
 
-def test_interval_after_the_clock_was_set_back_by_a_multiple(make: Make) -> None:
+def test_interval_after_the_clock_was_set_back_by_a_multiple(make_schedules: Make) -> None:
     """An interval continues after a backward step by a multiple of it, although the same instants have already run."""
-    harness = make('every = "1m"')
+    harness = make_schedules('every = "1m"')
     harness.until(START + 3 * HOUR)
     for steps, minutes in ((1, 50), (2, 100)):
         harness.clock.wall -= HOUR
@@ -330,9 +210,9 @@ def test_interval_after_the_clock_was_set_back_by_a_multiple(make: Make) -> None
         assert len(harness.ran()) == len(set(harness.ran())) == 180 + minutes, steps
 
 
-def test_interval_on_a_host_that_boots_with_an_early_clock(make: Make) -> None:
+def test_interval_on_a_host_that_boots_with_an_early_clock(make_schedules: Make) -> None:
     """An interval continues at once after a boot with a clock that is behind, and is not shifted when it is set."""
-    harness = make('every = "1m"')
+    harness = make_schedules('every = "1m"')
     harness.until(START + 3 * HOUR)
     harness.clock.wall -= HOUR
     harness.dies(first=True)
@@ -346,9 +226,9 @@ def test_interval_on_a_host_that_boots_with_an_early_clock(make: Make) -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(("keys", "step"), [('every = "1m"', HOUR), ('cron = "* * * * *"', 400 * DAY)])
-def test_retries_after_the_clock_was_set_back(make: Make, keys: str, step: int, restart: bool) -> None:
+def test_retries_after_the_clock_was_set_back(make_schedules: Make, keys: str, step: int, restart: bool) -> None:
     """Failed runs are retried after the clock was set back, although a run with a later time has succeeded before."""
-    harness = make(f'{keys}\nretry_attempts = 1\nretry_delay = "1h"\nretry_superseded = false')
+    harness = make_schedules(f'{keys}\nretry_attempts = 1\nretry_delay = "1h"\nretry_superseded = false')
     harness.clock.wall += step
     harness.look()
     harness.until(harness.clock.wall + 150_000)
@@ -369,10 +249,10 @@ def test_retries_after_the_clock_was_set_back(make: Make, keys: str, step: int, 
     assert [retry.retry_of for retry in harness.units["t"].waiting.values()] == [run.id]
 
 
-def test_single_time(make: Make) -> None:
+def test_single_time(make_schedules: Make) -> None:
     """A single time runs once across restarts; a daemon that was down catches up."""
     at = START + HOUR
-    harness = make('at = "2026-06-01T03:00:30+02:00"')
+    harness = make_schedules('at = "2026-06-01T03:00:30+02:00"')
     assert next_run(harness) == at
     harness.clock.advance_ms(2 * HOUR)
     harness.dies(first=True)
@@ -385,9 +265,9 @@ def test_single_time(make: Make) -> None:
 
 @pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize("resumed", [True, False])
-def test_single_time_during_a_pause(make: Make, *, resumed: bool, restart: bool) -> None:
+def test_single_time_during_a_pause(make_schedules: Make, *, resumed: bool, restart: bool) -> None:
     """A single time that passes while its task is paused is recorded as skipped, once; one after the pause runs."""
-    harness = make("at = 2026-06-01T01:00:30Z")
+    harness = make_schedules("at = 2026-06-01T01:00:30Z")
     act(harness, "task_pause")
     assert next_run(harness) is None
     if restart:
@@ -409,9 +289,9 @@ def test_single_time_during_a_pause(make: Make, *, resumed: bool, restart: bool)
     assert len(harness.rows()) == 1
 
 
-def test_single_time_in_the_past(make: Make) -> None:
+def test_single_time_in_the_past(make_schedules: Make) -> None:
     """A single time in the past does not run; one missed run records it."""
-    harness = make("at = 2026-05-31T23:59:00Z")
+    harness = make_schedules("at = 2026-05-31T23:59:00Z")
     assert harness.rows() == [("missed", START - 90_000, 1)]
     harness.dies(first=True)
     harness.store.database.execute("DELETE FROM runs", [])
@@ -422,9 +302,9 @@ def test_single_time_in_the_past(make: Make) -> None:
     assert [row[0] for row in harness.rows()] == ["missed"]
 
 
-def test_jitter(make: Make) -> None:
+def test_jitter(make_schedules: Make) -> None:
     """Jitter delays each start by the same offset; the run still counts for its instant."""
-    harness = make('cron = "0 * * * *"\njitter = "30m"')
+    harness = make_schedules('cron = "0 * * * *"\njitter = "30m"')
     offset = harness.units["t"].schedule.offset_ms
     assert 0 < offset < 30 * MINUTE
     first = START - 30_000 + HOUR
@@ -438,9 +318,9 @@ def test_jitter(make: Make) -> None:
 
 
 @pytest.mark.parametrize("gap", ["restart", "suspend", "clock step"])
-def test_jitter_after_a_gap(make: Make, gap: str) -> None:
+def test_jitter_after_a_gap(make_schedules: Make, gap: str) -> None:
     """A caught-up run starts when its jitter has passed after the gap; a brief absence does not delay a run."""
-    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    harness = make_schedules('cron = "0 * * * *"\njitter = "50m"')
     offset = harness.units["t"].schedule.offset_ms
     if gap == "restart":
         harness.clock.advance_ms(5 * HOUR)
@@ -461,9 +341,9 @@ def test_jitter_after_a_gap(make: Make, gap: str) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_further_gaps_do_not_prolong_the_jitter(make: Make, *, first: bool) -> None:
+def test_further_gaps_do_not_prolong_the_jitter(make_schedules: Make, *, first: bool) -> None:
     """A daemon that is down again and again starts caught-up runs at the time that its first start has chosen."""
-    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    harness = make_schedules('cron = "0 * * * *"\njitter = "50m"')
     offset = harness.units["t"].schedule.offset_ms
     harness.clock.advance_ms(5 * HOUR)
     harness.dies(first=first)
@@ -479,9 +359,9 @@ def test_further_gaps_do_not_prolong_the_jitter(make: Make, *, first: bool) -> N
     assert harness.ran() == [START - 30_000 + 5 * HOUR]
 
 
-def test_jitter_after_a_gap_and_a_clock_set_back(make: Make) -> None:
+def test_jitter_after_a_gap_and_a_clock_set_back(make_schedules: Make) -> None:
     """A clock that is set back does not prolong the jitter of a caught-up run."""
-    harness = make('cron = "0 0 * * *"\njitter = "50m"')
+    harness = make_schedules('cron = "0 0 * * *"\njitter = "50m"')
     offset = harness.units["t"].schedule.offset_ms
     harness.clock.advance_ms(30 * HOUR)
     harness.dies(first=True)
@@ -490,9 +370,9 @@ def test_jitter_after_a_gap_and_a_clock_set_back(make: Make) -> None:
     assert next_run(harness) == harness.clock.wall + offset
 
 
-def test_pause_during_the_jitter_of_caught_up_runs(make: Make) -> None:
+def test_pause_during_the_jitter_of_caught_up_runs(make_schedules: Make) -> None:
     """A pause before caught-up runs have started leaves one record of them, and they do not start."""
-    harness = make('cron = "0 * * * *"\njitter = "50m"')
+    harness = make_schedules('cron = "0 * * * *"\njitter = "50m"')
     harness.clock.advance_ms(5 * HOUR)
     harness.dies(first=True)
     act(harness, "task_pause")
@@ -503,9 +383,9 @@ def test_pause_during_the_jitter_of_caught_up_runs(make: Make) -> None:
     assert harness.ran() == [START - 30_000 + 5 * HOUR]
 
 
-def test_instant_skipped_by_dst(make: Make) -> None:
+def test_instant_skipped_by_dst(make_schedules: Make) -> None:
     """An instant that daylight saving time skips is recorded, and the next real instant is announced."""
-    harness = make('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
+    harness = make_schedules('cron = "30 2 * * *"\ntimezone = "Europe/Prague"\ndst_gap = "skip"')
     harness.until(ms("2026-10-25T12:00Z"))
     assert harness.rows()[-2:] == [
         ("run", ms("2026-10-25T02:30+02:00"), None),
@@ -517,150 +397,9 @@ def test_instant_skipped_by_dst(make: Make) -> None:
     assert harness.rows()[-1] == ("dst_skipped", ms("2027-03-28T03:00+02:00"), None)
 
 
-def test_changed_schedule(make: Make) -> None:
-    """A changed schedule does not catch up with the past, and instants do not run twice when the clock is behind."""
-    harness = make('cron = "0 * * * *"')
-    harness.until(START + 2 * HOUR)
-    harness.rewrite(task('cron = "*/5 * * * *"'))
-    harness.clock.wall -= 30 * MINUTE
-    harness.dies()
-    assert len(harness.rows()) == 2
-    harness.until(START + 2 * HOUR + 5 * MINUTE)
-    assert harness.ran()[2:] == [START - 30_000 + 2 * HOUR + 5 * MINUTE]
-
-
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(
-    ("before", "after", "ran", "lines"),
-    [
-        ('cron = "0 3 * * *"', 'cron = "0 9 * * *"', [], 1),
-        ('cron = "0 8 * * *"', 'cron = "0 9 * * *"', ["08:00"], 1),
-        ('cron = "0 3 * * *"', 'cron = "0 15 * * *"', [], 0),
-        ('cron = "30 7 * * *"\ntimezone = "UTC"', 'cron = "30 7 * * *"\ntimezone = "Atlantic/Azores"', ["07:30"], 1),
-        ("", 'cron = "0 9 * * *"', [], 0),
-        ("at = 2026-06-01T08:00:00Z", "at = 2026-06-01T15:00:00Z", ["08:00"], 0),
-        ('cron = "0 7 * * *"\njitter = "10h"', 'cron = "0 9 * * *"\njitter = "10h"', ["07:00"], 1),
-        ('every = "5h"', 'cron = "0 9 * * *"', ["10:00:30"], 1),
-        ('cron = "0 8 * * *"\ntimezone = "UTC"', 'cron = "0 9 * * *"\ntimezone = "CET"', ["08:00"], 1),
-    ],
-)
-def test_schedule_changed_while_no_daemon_ran(
-    make: Make, *, before: str, after: str, ran: list[str], lines: int, first: bool
-) -> None:
-    """The former schedule applies until the start, and the new one from then on; the log names what is not caught up.
-
-    Nothing more follows from the next start.
-    """
-    harness = make(before)
-    harness.until(ms("2026-06-01T06:00:30Z"))
-    done = len(harness.rows())
-    harness.rewrite(task(after))
-    harness.clock.advance_ms(6 * HOUR)
-    harness.dies(first=first)
-    assert harness.ran()[done:] == [ms(f"2026-06-01T{at}Z") for at in ran]
-    assert sum("not caught up" in line for line in harness.lines.texts) == lines
-    rows = harness.rows()
-    harness.dies(first=True)
-    assert harness.rows() == rows
-    harness.until(ms("2026-06-02T20:00Z"))
-    assert len(harness.rows()) > len(rows)
-
-
-def test_former_schedule_with_an_unknown_zone(make: Make) -> None:
-    """A stored schedule in a time zone that the host lost has no instants, so only the new one counts."""
-    harness = make('cron = "0 8 * * *"\ntimezone = "CET"')
-    harness.store.database.execute("UPDATE tasks SET definition = replace(definition, 'CET', 'Gone/Zone')")
-    harness.clock.advance_ms(12 * HOUR)
-    harness.dies(first=True)
-    assert harness.rows() == []
-    harness.until(ms("2026-06-02T12:00Z"))
-    assert harness.ran() == [ms("2026-06-02T08:00+02:00")]
-
-
-def test_schedule_that_comes_back(make: Make) -> None:
-    """A schedule that is taken out and put back later counts from its return."""
-    harness = make('cron = "0 * * * *"')
-    harness.rewrite(task(""))
-    harness.dies(first=True)
-    harness.clock.advance_ms(5 * HOUR)
-    harness.rewrite(task('cron = "0 * * * *"'))
-    harness.dies(first=True)
-    assert harness.rows() == []
-    harness.until(START + 6 * HOUR)
-    assert harness.ran() == [START - 30_000 + 6 * HOUR]
-
-
-def redefined(schedules: Schedules, keys: str) -> None:
-    schedules.rewrite(task(keys))
-    change = schedules.committer.change()
-    schedules.scheduled_starts.redefine(schedules.units["t"], schedules.config.tasks["t"], change)
-    schedules.committer.commit(change)
-    schedules.store.work_all()
-
-
-def test_changed_interval(make: Make) -> None:
-    """A changed interval counts from the reload; a run that was due before still starts."""
-    harness = make('every = "1h"')
-    harness.clock.advance_ms(HOUR + 1000)
-    redefined(harness, 'every = "10m"')
-    assert harness.ran() == [START + HOUR]
-    assert next_run(harness) == START + HOUR + 1000 + 10 * MINUTE
-
-
-@pytest.mark.parametrize("keys", ['timezone = "Asia/Tokyo"', 'dst_gap = "skip"', 'dst_overlap = "both"'])
-def test_time_zone_does_not_move_an_interval(make: Make, keys: str) -> None:
-    """An interval continues when only the time zone or the rules for daylight saving time change."""
-    harness = make('every = "1h"\ntimezone = "UTC"')
-    harness.clock.advance_ms(HOUR // 2)
-    redefined(harness, f'every = "1h"\n{keys}')
-    assert next_run(harness) == START + HOUR
-
-
-def test_changed_jitter(make: Make) -> None:
-    """A run that waits for its jitter starts at the new time."""
-    harness = make('cron = "0 * * * *"\njitter = "50m"')
-    first = START - 30_000 + HOUR
-    harness.clock.advance_ms(first - START + 1)
-    redefined(harness, 'cron = "0 * * * *"')
-    harness.look()
-    assert harness.ran() == [first]
-
-
-def test_schedule_change_during_jitter(make: Make) -> None:
-    """A run that waits for its jitter starts even if the schedule changes."""
-    harness = make('cron = "0 * * * *"\njitter = "50m"')
-    first = START - 30_000 + HOUR
-    harness.clock.advance_ms(first - START + 1)
-    redefined(harness, 'cron = "30 12 * * *"')
-    assert harness.ran() == [first]
-
-
-def test_changed_single_time(make: Make) -> None:
-    """A new single time in the future runs; a past one is recorded as missed, and is not repeated if it ran."""
-    harness = make("at = 2026-06-01T01:00:00Z")
-    harness.until(START + 2 * HOUR)
-    redefined(harness, "at = 2026-06-01T01:00:00Z\ndst_gap = 'skip'")
-    assert len(harness.rows()) == 1
-    redefined(harness, "at = 2026-06-01T00:30:00Z")
-    assert harness.rows()[0] == ("missed", START + 30 * MINUTE - 30_000, 1)
-    redefined(harness, "at = 2026-06-01T03:00:00Z")
-    harness.until(START + 4 * HOUR)
-    assert harness.ran() == [START - 30_000 + hours * HOUR for hours in (1, 3)]
-
-
-def test_last_instant_set_back(make: Make) -> None:
-    """If the stored last instant is set back by hand, no instant runs twice and the schedule continues."""
-    harness = make('cron = "0 * * * *"')
-    harness.until(START + HOUR)
-    update_task(harness.store.database, "t", last_instant=START)
-    harness.dies(first=True)
-    harness.until(START + 2 * HOUR)
-    assert harness.ran() == [START - 30_000 + hours * HOUR for hours in (1, 2)]
-
-
-def test_coalescing(make: Make) -> None:
+def test_coalescing(make_schedules: Make) -> None:
     """While a scheduled run waits, later instants are skipped; runs on request still wait."""
-    harness = make('cron = "0 * * * *"\nmax_concurrent = 1')
+    harness = make_schedules('cron = "0 * * * *"\nmax_concurrent = 1')
     harness.until(START + 4 * HOUR)
     assert [reason for reason, _, _ in harness.rows()] == ["run", "run", "skipped", "skipped"]
     waiting = harness.units["t"].queue
@@ -672,16 +411,16 @@ def test_coalescing(make: Make) -> None:
     assert [run.scheduled_at is None for run in waiting] == [True, False]
 
 
-def test_without_coalescing(make: Make) -> None:
+def test_without_coalescing(make_schedules: Make) -> None:
     """Without coalescing, up to queue_max scheduled runs wait."""
-    harness = make('cron = "0 * * * *"\nmax_concurrent = 1\ncoalesce = false\nqueue_max = 2')
+    harness = make_schedules('cron = "0 * * * *"\nmax_concurrent = 1\ncoalesce = false\nqueue_max = 2')
     harness.until(START + 4 * HOUR)
     assert [reason for reason, _, _ in harness.rows()] == ["run", "run", "run", "queue_full"]
 
 
-def test_caught_up_runs_wait(make: Make) -> None:
+def test_caught_up_runs_wait(make_schedules: Make) -> None:
     """With catch_up above 1, several runs wait."""
-    harness = make('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
+    harness = make_schedules('cron = "0 * * * *"\nmax_concurrent = 1\ncatch_up = 3')
     harness.clock.advance_ms(5 * HOUR)
     harness.dies(first=True)
     assert [reason for reason, _, _ in harness.rows()] == ["missed", "run", "run", "run"]
@@ -698,10 +437,10 @@ KILLED_AT_ANY_MOMENT = (
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("keys", KILLED_AT_ANY_MOMENT)
-def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
+def test_killed_at_any_moment(make_schedules: Make, seed: int, keys: str) -> None:
     """Each instant is processed exactly once, however often the scheduler dies before or after storing it."""
     choose = random.Random(f"{seed} {keys}")
-    harness = make(keys)
+    harness = make_schedules(keys)
     end = START + 12 * HOUR
     coming = harness.units["t"].schedule.occurrences(START)
     expected = [instant.at for instant in takewhile(lambda instant: instant.at <= end, coming)]
@@ -722,9 +461,9 @@ def test_killed_at_any_moment(make: Make, seed: int, keys: str) -> None:
     assert rows[-1][:2] == ("run", expected[-1])
 
 
-def test_tasks_waiting_for_the_clock(make: Make) -> None:
+def test_tasks_waiting_for_the_clock(make_schedules: Make) -> None:
     """Tasks that a backward step silences for long are listed with their next run, except paused and interval tasks."""
-    harness = make(
+    harness = make_schedules(
         '[tasks.minutely]\nrun = "true"\ncron = "* * * * *"\n'
         '[tasks.hourly]\nrun = "true"\ncron = "0 * * * *"\n'
         '[tasks.rests]\nrun = "true"\ncron = "* * * * *"\n'
@@ -745,9 +484,9 @@ def test_tasks_waiting_for_the_clock(make: Make) -> None:
     assert [name for name, _at in harness.scheduled_starts.waiting_for_clock(harness.units.values())] == []
 
 
-def test_closed_days(make: Make) -> None:
+def test_closed_days(make_schedules: Make) -> None:
     """The times of a closed day are one record, which counts them, is no alarm, and survives a restart."""
-    harness = make('cron = "0 */6 * * *"\nskip_on = "weekend"\ntimezone = "UTC"')
+    harness = make_schedules('cron = "0 */6 * * *"\nskip_on = "weekend"\ntimezone = "UTC"')
     harness.until(ms("2026-06-06T13:00Z"))
     query = "SELECT state, scheduled_at, missed_count, cause, stopped_by FROM runs WHERE cause IS NOT NULL ORDER BY seq"
     assert harness.store.database.rows(query) == [
@@ -764,76 +503,3 @@ def test_closed_days(make: Make) -> None:
     ]
     assert harness.rows()[-1] == ("run", ms("2026-06-08T00:00Z"), None)
     assert harness.store.database.rows("SELECT count(*) FROM notifications WHERE kind = 'run.missed'") == [(0,)]
-
-
-PARAMS = 'params = [{ name = "FULL", kind = "env", default = "no" }, { name = "KEY", kind = "env", secret = true }]\n'
-
-
-def values(harness: Schedules) -> list[tuple[int, dict[str, str | None]]]:
-    """Return the instants of all runs with their parameters, ordered by instant."""
-    texts = harness.store.database.rows("SELECT scheduled_at, params FROM runs ORDER BY scheduled_at")
-    return [(at, json.loads(text)) for at, text in texts]
-
-
-def test_parameters_of_an_expression(make: Make) -> None:
-    """Each run has the parameters of its expression, also after a restart; of two with the time, those of the first."""
-    sunday = '{ cron = "0 2 * * sun", params = { FULL = "yes", KEY = "hidden-word" } }'
-    harness = make(f'{PARAMS}cron = [{sunday}, "0 2 * * sat", {{ cron = "0 2 * * *", params = {{ FULL = "x" }} }}]')
-    expected = [(ms(f"2026-06-0{day}T02:00:00Z"), {"FULL": "x"}) for day in range(1, 6)]
-    expected.append((ms("2026-06-06T02:00:00Z"), {"FULL": "no"}))
-    harness.until(expected[-1][0])
-    assert values(harness) == expected
-    harness.clock.advance_ms(DAY)
-    harness.dies()
-    harness.until(harness.clock.wall + 1)
-    assert values(harness)[-1] == (ms("2026-06-07T02:00:00Z"), {"FULL": "yes", "KEY": None})
-    (secret,) = [run.params.secret for run in harness.engine.live.values() if run.params.secret]
-    assert secret == {"KEY": "hidden-word"}
-    assert "hidden-word" not in definition_text(harness.units["t"].definition)
-    answers: list[Any] = []
-    commands = UnitOperations(
-        harness.core, harness.engine.stop, harness.controller, harness.scheduled_starts, harness.units
-    )
-    operations_of(commands)["schedule"]({"task": "t", "count": 7}, answers.append)
-    shown = [{"FULL": "x"}] * 5 + [{}] + [{"FULL": "yes", "KEY": "***"}]
-    assert answers[0]["result"]["params"] == shown
-
-
-def test_changed_parameters_of_an_expression(make: Make) -> None:
-    """Times that were due under the former schedule get the defaults, whose parameters may be gone."""
-    harness = make(f'{PARAMS}cron = {{ cron = "0 2 * * *", params = {{ FULL = "yes" }} }}')
-    harness.clock.advance_ms(DAY)
-    harness.rewrite(task(f'{PARAMS}cron = {{ cron = "0 3 * * *", params = {{ FULL = "new" }} }}'))
-    harness.dies()
-    harness.until(ms("2026-06-02T03:00:00Z"))
-    assert values(harness)[-2:] == [
-        (ms("2026-06-01T02:00:00Z"), {"FULL": "no"}),
-        (ms("2026-06-02T03:00:00Z"), {"FULL": "new"}),
-    ]
-
-
-@pytest.mark.parametrize("restart", [False, True])
-@pytest.mark.parametrize(
-    ("before", "after", "missed"),
-    [
-        ('shift = "next"', 'shift = "previous"', [("missed", ms("2026-06-05T06:00:00Z"), 1)]),
-        ('shift = "previous"', 'shift = "next"', []),
-        ("", 'shift = "previous"', []),
-        ('shift = "next"', "", []),
-    ],
-)
-def test_time_that_moved_into_the_past(make: Make, before: str, after: str, missed: list[Any], restart: bool) -> None:
-    """A time that still had to come, and that a changed calendar moves into the past, is recorded as missed once."""
-    sunday = 'cron = "0 6 * * sun,wed"\nskip_on = "weekend"\n'
-    harness = make(f"{sunday}{before}")
-    harness.until(ms("2026-06-06T12:00:00Z"))  # a Saturday; the time of Sunday moves to Monday or to Friday
-    known = harness.rows()
-    harness.rewrite(task(f"{sunday}{after}"))
-    if restart:
-        harness.dies()
-    else:
-        (definition,) = harness.config.tasks.values()
-        with harness.committer.changing() as change:
-            harness.scheduled_starts.redefine(harness.units["t"], definition, change)
-        harness.store.work_all()
-    assert [row for row in harness.rows() if row not in known] == missed

@@ -14,7 +14,7 @@ from supervisor.config.model import Config, Task
 from supervisor.schedule.admission import Capacity
 from supervisor.tools.simulation.simulated_queue import DueTime, SimulatedQueue, SimulatedTask, queues
 from tests.schedule.oracle import Oracle, expression
-from tests.scheduler.runs.test_scheduled_starts import DAY, START, Schedules, task
+from tests.scheduler.runs.schedules import DAY, START, Schedules, task
 
 YEAR_MS = 365 * DAY
 FIRST_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1000
