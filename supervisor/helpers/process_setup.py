@@ -21,7 +21,10 @@ def set_up_helper(process: str, umask: int = 0o077, nice: int = 5) -> None:
 
 
 def exit_with_the_scheduler(fd: int, grace_s: float = 0.0) -> None:
-    """Exit a while after the scheduler has closed the connection `fd`, even if the main thread is blocked."""
+    """Exit a while after the scheduler has closed the connection `fd`, even if the main thread is blocked.
+
+    The scheduler must send nothing more on it.
+    """
 
     def wait() -> None:
         poll = select.poll()
